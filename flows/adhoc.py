@@ -1,0 +1,42 @@
+"""The ad hoc flow: the files somebody names, now."""
+
+from pathlib import Path
+
+from prefect import flow
+
+from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
+from tasks.night import Night
+from tasks.steps import perform
+
+
+@flow(name="adhoc", persist_result=False)
+def adhoc(
+    inputs: list[str],
+    source: str | None = None,
+    data: str = "data",
+    checkpoints: str = "checkpoints",
+    model: ModelConfig = ModelConfig(),  # noqa: B008  frozen
+    sampling: SamplingDefaults = SamplingDefaults(),  # noqa: B008
+    engine: EngineConfig = EngineConfig(),  # noqa: B008
+) -> Night:
+    """Answer these files; run again with the same files and settings it resumes or does nothing.
+
+    Args:
+        inputs: Files or folders, as paths that the worker can read.
+        source: Business source of all rows; by default each file's or folder's name.
+        data: Root of requests, results and the DuckDB database.
+        checkpoints: Root of the token journals.
+        model: Which model answers, its dtype and context.
+        sampling: What a request gets that does not say otherwise.
+        engine: vLLM's settings and the supervisor's patience.
+    """
+    return perform(
+        Config(
+            input=InputConfig(paths=tuple(map(Path, inputs)), source=source),
+            data=Path(data),
+            checkpoints=Path(checkpoints),
+            model=model,
+            sampling=sampling,
+            engine=engine,
+        )
+    )

@@ -1,0 +1,237 @@
+"""The `nightbatch` command: thin; every verb is a flow or a query. Heavy imports wait until a verb needs them.
+
+Exit codes: 0 all good, 1 some rows failed or too many were rejected, 2 a mistake of the user's, 75 put down and resumable.
+Results go to stdout, everything else to stderr.
+"""
+
+import json
+import signal
+import sys
+from datetime import date, datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
+from tasks.core.errors import ConfigError, NightbatchError
+from tasks.storage.layout import Layout
+
+if TYPE_CHECKING:
+    from tasks.night import Night
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Offline LLM batch inference: files in, answers in Parquet out, resumable to the token, queried in DuckDB.",
+)
+
+_MODEL, _SAMPLING = ModelConfig(), SamplingDefaults()
+
+Data = Annotated[Path, typer.Option("--data", help="Root of requests, results and the DuckDB database.")]
+Checkpoints = Annotated[Path, typer.Option("--checkpoints", help="Root of the token journals that a resume reads.")]
+Model = Annotated[
+    str, typer.Option("--model", help="A model folder, a Hugging Face name, or echo for a dry run without a model.")
+]
+Dtype = Annotated[str, typer.Option("--dtype", help="auto, bfloat16, float16 or float32.")]
+ModelLen = Annotated[int | None, typer.Option("--max-model-len", help="Context in tokens; the model's own by default.")]
+Served = Annotated[
+    list[str] | None,
+    typer.Option("--served-model-name", help="A name that body.model may have besides the model's own; * for any."),
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", help="Output tokens of a request that does not say.")]
+Temperature = Annotated[float, typer.Option("--temperature", help="For requests that do not say; 0 is greedy.")]
+Seed = Annotated[int, typer.Option("--seed", help="Source of the seeds of sampled requests that bring none.")]
+MaxNumSeqs = Annotated[int | None, typer.Option("--max-num-seqs", help="Most sequences in flight; by device if unset.")]
+RejectRate = Annotated[
+    float, typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
+
+
+@app.command()
+def run(
+    files: Annotated[list[Path], typer.Argument(help="Files, or folders: a folder of folders is an inbox of sources.")],
+    data: Data = Path("data"),
+    checkpoints: Checkpoints = Path("checkpoints"),
+    model: Model = _MODEL.name,
+    dtype: Dtype = _MODEL.dtype,
+    max_model_len: ModelLen = None,
+    served_model_name: Served = None,
+    max_tokens: MaxTokens = _SAMPLING.max_tokens,
+    temperature: Temperature = _SAMPLING.temperature,
+    seed: Seed = _SAMPLING.seed,
+    source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None,
+    format: Annotated[str | None, typer.Option(help="jsonl, csv or tsv, whatever the files' endings say.")] = None,
+    prompt_column: Annotated[str, typer.Option(help="Field of plain rows that holds the prompt.")] = "prompt",
+    messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = "messages",
+    id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = None,
+    system: Annotated[str | None, typer.Option(help="System prompt for chats that have none.")] = None,
+    max_reject_rate: RejectRate = 0.2,
+    max_num_seqs: MaxNumSeqs = None,
+    as_json: Json = False,
+) -> int:
+    """Answer every row of these files, now, in this process and without a server.
+
+    Reads OpenAI Batch JSONL, and plain JSONL or CSV with a prompt or messages column. Run the same command again to
+    go on after an interruption; when all is done it does nothing.
+
+    Example: nightbatch run requests.jsonl --max-tokens 128
+    """
+    from tasks import wiring
+    from tasks.night import run_night
+    from tasks.progress import terminal_display
+
+    config = Config(
+        input=InputConfig(
+            paths=tuple(files),
+            source=source,
+            format=format,
+            prompt_column=prompt_column,
+            messages_column=messages_column,
+            id_column=id_column,
+            system=system,
+            max_reject_rate=max_reject_rate,
+        ),
+        data=data,
+        checkpoints=checkpoints,
+        model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
+        sampling=SamplingDefaults(max_tokens, temperature, seed),
+        engine=EngineConfig(max_num_seqs=max_num_seqs),
+    )
+    return _conclude(run_night(config, wiring, terminal_display()), as_json)
+
+
+@app.command()
+def nightly(
+    inbox: Annotated[Path, typer.Option(help="Folder with one sub-folder of input files for each source.")] = Path(
+        "data/inbox"
+    ),
+    logical_date: Annotated[
+        datetime | None, typer.Option("--date", formats=["%Y-%m-%d"], help="The night that is meant; undated if unset.")
+    ] = None,
+    data: Data = Path("data"),
+    checkpoints: Checkpoints = Path("checkpoints"),
+    model: Model = _MODEL.name,
+    dtype: Dtype = _MODEL.dtype,
+    max_tokens: MaxTokens = _SAMPLING.max_tokens,
+    temperature: Temperature = _SAMPLING.temperature,
+    seed: Seed = _SAMPLING.seed,
+    max_num_seqs: MaxNumSeqs = None,
+    as_json: Json = False,
+) -> int:
+    """Run the nightly flow over an inbox, in this process and without a server.
+
+    The scheduled way is the deployment nightly/nightly; see the README.
+    """
+    from flows.nightly import nightly as flow
+
+    night: date | None = logical_date.date() if logical_date else None
+    outcome = flow.fn(
+        inbox=str(inbox),
+        logical_date=night,
+        data=str(data),
+        checkpoints=str(checkpoints),
+        model=ModelConfig(model, dtype),
+        sampling=SamplingDefaults(max_tokens, temperature, seed),
+        engine=EngineConfig(max_num_seqs=max_num_seqs),
+    )
+    return _conclude(outcome, as_json)
+
+
+@app.command()
+def status(
+    run_id: Annotated[str | None, typer.Argument(help="A run, or the beginning of its id; all runs if unset.")] = None,
+    data: Data = Path("data"),
+    checkpoints: Checkpoints = Path("checkpoints"),
+    as_json: Json = False,
+) -> int:
+    """Say how far each run has come, from its manifest and its journal."""
+    from tasks.report import print_status
+    from tasks.status import run_statuses
+
+    found = run_statuses(Layout(data, checkpoints), run_id)
+    if as_json:
+        _print_json([status.to_dict() for status in found])
+    else:
+        print_status(found)
+    return 0
+
+
+@app.command()
+def sql(
+    statement: Annotated[str | None, typer.Argument(help="Any DuckDB statement over the views.")] = None,
+    name: Annotated[str | None, typer.Option(help="One of the named queries instead; --name list shows them.")] = None,
+    data: Data = Path("data"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array of rows on stdout.")] = False,
+) -> int:
+    """Query the views requests, results, rejects, failures and runs.
+
+    Example: nightbatch sql "select source, count(*), sum(output_tokens) from results group by 1"
+    """
+    from tasks.query.views import named_queries, run_query
+    from tasks.report import print_table
+
+    if name is not None:
+        queries = named_queries()
+        if name not in queries:
+            raise ConfigError(f"--name is one of {', '.join(queries)}")
+        statement = queries[name]
+    if statement is None:
+        raise ConfigError("give a statement, or --name with the name of a query")
+    if not data.is_dir():
+        raise ConfigError(f"no such folder: {data}; run something first, or name the right one with --data")
+    columns, rows = run_query(Layout(data, data), statement)
+    if as_json:
+        _print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, rows)
+    return 0
+
+
+def _conclude(night: "Night", as_json: bool) -> int:
+    from tasks.report import print_night
+
+    if as_json:
+        _print_json(night.to_dict())
+    else:
+        print_night(night)
+    return night.manifest.exit_code
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Entry point: turns every outcome into one clear line and an exit code."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    usage_error = typer.BadParameter.__base__ or typer.BadParameter
+    try:
+        return int(typer.main.get_command(app).main(standalone_mode=False) or 0)
+    except NightbatchError as error:
+        return _say(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        return _say("put down; everything generated is kept, and the same command goes on from there", 75)
+    except BrokenPipeError:
+        return 0
+    except Exception as error:
+        if not isinstance(error, usage_error):
+            raise
+        return _say(f"{error.format_message()}; see nightbatch --help", 2)  # type: ignore[attr-defined]
+
+
+def _say(message: str, exit_code: int) -> int:
+    sys.stderr.write(f"nightbatch: {message}\n")
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Plan and journal to results; proves that nothing was lost."""

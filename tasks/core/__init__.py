@@ -1,0 +1,1 @@
+"""The nouns every room shares. Standard library only."""

@@ -1,0 +1,122 @@
+"""All settings of a run, frozen and checked once; a bad value raises ConfigError and names its key.
+
+Sizes are in tokens unless the name says bytes, times in seconds.
+"""
+
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+
+from tasks.core.errors import ConfigError
+
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+
+
+def _check(condition: bool, key: str, value: object, wanted: str) -> None:
+    if not condition:
+        raise ConfigError(f"{key} must be {wanted}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class InputConfig:
+    """Where requests come from and how plain rows become requests."""
+
+    paths: tuple[Path, ...]
+    source: str | None = None
+    format: str | None = None
+    prompt_column: str = "prompt"
+    messages_column: str = "messages"
+    id_column: str | None = None
+    system: str | None = None
+    max_reject_rate: float = 0.2
+
+    def __post_init__(self) -> None:
+        _check(bool(self.paths), "inputs", self.paths, "at least one file or folder")
+        _check(0 <= self.max_reject_rate <= 1, "max_reject_rate", self.max_reject_rate, "between 0 and 1")
+        _check(self.format in (None, "jsonl", "csv", "tsv"), "format", self.format, "one of jsonl, csv, tsv")
+        _check(self.source is None or bool(self.source.strip()), "source", self.source, "a name")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Which model answers. `served_model_names`: what `body.model` may say besides the model's own name; * for any."""
+
+    name: str = "SmolLM2-135M-Instruct"
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    served_model_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
+        _check(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", self.max_model_len, "at least 2")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """What a request gets that does not say otherwise. `seed` feeds the seeds of sampled requests that bring none."""
+
+    max_tokens: int = 512
+    temperature: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        _check(0 <= self.temperature <= 2, "temperature", self.temperature, "between 0 and 2")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """How requests are brought together. A source smaller than two clusters is left in one piece."""
+
+    encoder: str = "all-MiniLM-L6-v2"
+    cluster_size: int = 32
+
+    def __post_init__(self) -> None:
+        _check(self.cluster_size >= 1, "cluster_size", self.cluster_size, "at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanConfig:
+    """Budgets of one work unit."""
+
+    max_batch_tokens: int = 65_536
+    max_batch_seqs: int = 256
+
+    def __post_init__(self) -> None:
+        _check(self.max_batch_tokens >= 1, "max_batch_tokens", self.max_batch_tokens, "at least 1")
+        _check(self.max_batch_seqs >= 1, "max_batch_seqs", self.max_batch_seqs, "at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """vLLM's own settings by their own names (None: chosen for the device), and the supervisor's patience."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    block_size: int | None = None
+    kv_cache_memory_bytes: int | None = None
+    start_timeout_s: float = 1800.0
+    stall_timeout_s: float = 120.0
+    max_restarts: int = 3
+
+    def __post_init__(self) -> None:
+        for key in ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_cache_memory_bytes"):
+            value = getattr(self, key)
+            _check(value is None or value >= 1, key, value, "at least 1")
+        _check(self.max_restarts >= 0, "max_restarts", self.max_restarts, "at least 0")
+        _check(self.stall_timeout_s > 0, "stall_timeout_s", self.stall_timeout_s, "positive")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One run. `logical_date` names the night of a scheduled run and is part of its identity."""
+
+    input: InputConfig
+    data: Path = Path("data")
+    checkpoints: Path = Path("checkpoints")
+    logical_date: date | None = None
+    model: ModelConfig = field(default_factory=ModelConfig)
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    group: GroupConfig = field(default_factory=GroupConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)

@@ -1,0 +1,62 @@
+"""The ordered night: groups of requests that share, batches that are admitted together, and the plan's sequences."""
+
+from dataclasses import dataclass
+
+from tasks.core.request import SamplingParams
+
+BUCKETS = (256, 512, 1024, 2048)
+"""Upper edges, in tokens (prompt + allowed output), of the work-unit buckets; what is longer is in bucket 0, "over"."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """What grouping and planning need of a request; tokens stay in their Parquet file where they can."""
+
+    request_id: str
+    source: str
+    text: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    n: int = 1
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt plus the largest output allowed, in tokens."""
+        return len(self.prompt_token_ids) + self.sampling.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGroup:
+    """Requests of one source that are alike, ordered so that neighbours share the longest token prefix."""
+
+    source: str
+    group_id: str
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A work unit: members of one group and one token bucket, within the token and sequence budgets."""
+
+    batch_id: int
+    source: str
+    group_id: str
+    bucket: int
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSequence:
+    """One sequence for the engine: a request's prompt and one of its n choices. `key` is its identity in the journal."""
+
+    key: int
+    request_id: str
+    choice_index: int
+    batch_id: int
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+
+
+def bucket_of(num_tokens: int) -> int:
+    """The bucket's upper edge in tokens, or 0 for longer ones."""
+    return next((edge for edge in BUCKETS if num_tokens <= edge), 0)

@@ -1,0 +1,77 @@
+"""The seams: what the rooms ask of the parts that have more than one make (real device, fake, another library)."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from tasks.core.plan import PlannedSequence
+from tasks.core.request import StepOutput
+
+
+class Engine(Protocol):
+    """Prompts in, tokens out, one step at a time. Nothing runs between two calls of `step`."""
+
+    @property
+    def num_unfinished(self) -> int:
+        """How many sequences have been added and not yet finished or aborted."""
+        ...
+
+    def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
+        """Admit a sequence that already has `saved_token_ids` of its answer.
+
+        Raises RequestError when this one sequence cannot be run; the others are not touched.
+        """
+        ...
+
+    def step(self) -> list[StepOutput]:
+        """Run one engine step; the new tokens of each sequence that got any."""
+        ...
+
+    def abort(self, keys: Sequence[int]) -> None:
+        """Put sequences down; they give no further output."""
+        ...
+
+    def close(self) -> None:
+        """Give the device back."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Text to token ids of one model and back."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The most tokens, prompt and answer together, that the model can hold."""
+        ...
+
+    @property
+    def max_token_bytes(self) -> int:
+        """The most UTF-8 bytes that one token stands for: a bound on length without tokenising."""
+        ...
+
+    def render(self, messages: list[dict[str, object]]) -> str:
+        """A chat through the model's chat template, ready for the assistant's turn. Raises ValueError with the reason."""
+        ...
+
+    def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
+        """Token ids of each prompt; a rendered one already holds its special tokens."""
+        ...
+
+    def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each answer, special tokens left out, always from the whole list of ids."""
+        ...
+
+
+class Journal(Protocol):
+    """Where tokens are put before anyone is told of them. Raises OSError when it cannot write: the run stops."""
+
+    def begin(self, key: int, num_saved: int) -> None:
+        """A sequence goes to the engine with its first `num_saved` tokens given; what it had beyond them is void."""
+        ...
+
+    def append(self, outputs: Sequence[StepOutput]) -> None:
+        """Record one engine step."""
+        ...
+
+    def fail(self, key: int, reason: str) -> None:
+        """Record that a sequence was given up, and why."""
+        ...

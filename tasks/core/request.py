@@ -1,0 +1,141 @@
+"""A request and what becomes of it, from the file's row to the finished completion.
+
+Token ids are plain integers of the model's vocabulary; text is Unicode. Every input row ends as exactly one of Reject,
+Failure or Completion (one Completion per choice).
+"""
+
+import hashlib
+import json
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended, in the words of the OpenAI API."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens; names, meanings and defaults as in vLLM, but greedy unless a temperature is given."""
+
+    max_tokens: int
+    min_tokens: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the same prompt always gives the same answer: greedy, or sampled with a seed of its own."""
+        return self.is_greedy or self.seed is not None
+
+    @property
+    def continues_exactly(self) -> bool:
+        """Whether prompt + saved tokens can go on as if nothing had happened.
+
+        Stop strings and the two penalties that count output tokens only are state that vLLM loses with a request; such a
+        sequence is generated again from its start (its noise is a function of seed and position, so with equal tokens).
+        """
+        return not (self.stop or self.presence_penalty or self.frequency_penalty)
+
+    def to_json(self) -> str:
+        """Canonical: sorted keys, defaults left out, so that equal parameters are equal text."""
+        defaults = {f.name: f.default for f in fields(self)}
+        given = {name: value for name, value in asdict(self).items() if value != defaults[name]}
+        return json.dumps(given, sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> "SamplingParams":
+        values: dict[str, Any] = json.loads(text)
+        return SamplingParams(**{**values, "stop": tuple(values.get("stop", ()))})
+
+    def with_seed(self, seed: int) -> "SamplingParams":
+        return replace(self, seed=seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One accepted row. `messages` is the chat as JSON text, or None for a raw prompt; `text` is what distinguishes it."""
+
+    request_id: str
+    custom_id: str
+    source: str
+    file: str
+    line: int
+    messages: str | None
+    text: str
+    sampling: SamplingParams
+    n: int = 1
+    requested_model: str | None = None
+    prompt_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that never became a request: where it stands, a reason code for programs, a sentence for people."""
+
+    source: str
+    file: str
+    line: int
+    byte_offset: int | None
+    custom_id: str | None
+    reason: str
+    message: str
+    raw: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What one engine step gave one sequence: its new token ids, and on the last step how it ended.
+
+    `cached_tokens` is how many prompt tokens came out of the prefix cache. With `error` set the sequence is given up.
+    """
+
+    key: int
+    token_ids: Sequence[int]
+    finish_reason: FinishReason | None = None
+    cached_tokens: int = 0
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the journal knows of one sequence. At most one of finish_reason and error is set; either one ends it."""
+
+    token_ids: "array[int]" = field(default_factory=lambda: array("i"))
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+    cached_tokens: int = 0
+
+    @property
+    def is_final(self) -> bool:
+        return self.finish_reason is not None or self.error is not None
+
+
+def sequence_key(request_id: str, choice_index: int) -> int:
+    """The 64-bit identity of one choice of one request, under which the journal files its tokens."""
+    digest = hashlib.blake2b(f"{request_id}\0{choice_index}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+def derived_seed(base: int, request_id: str) -> int:
+    """A 63-bit seed for a sampled request that brought none: a function of the run's seed and the request alone."""
+    digest = hashlib.blake2b(f"{base}\0{request_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1

@@ -1,0 +1,96 @@
+"""The model's own tokenizer, and ByteTokenizer, its stand-in for the echo engine.
+
+Text is always decoded from the whole list of ids: a stream decoder primed inside a UTF-8 character would repeat the
+prompt. The only importer of the tokenizer library, and only when a tokenizer is opened.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from tasks.core.errors import ConfigError
+
+_CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "model_max_length")
+
+
+class ModelTokenizer:
+    """The tokenizer of a Hugging Face model folder. Raises ConfigError when the folder has none."""
+
+    def __init__(self, folder: Path, max_model_len: int | None) -> None:
+        from transformers import AutoTokenizer
+
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError(f"no usable tokenizer in {folder}: {str(error).splitlines()[0]}") from error
+        self.max_model_len = context_length(folder, max_model_len)
+        self.max_token_bytes = max(len(token.encode("utf-8")) for token in self._tokenizer.get_vocab())
+
+    def render(self, messages: list[dict[str, object]]) -> str:
+        """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph."""
+        from jinja2 import TemplateError
+
+        turns = [_flat(message) for message in messages]
+        if self._tokenizer.chat_template is None:
+            return "\n\n".join(str(turn["content"]) for turn in turns)
+        try:
+            return cast(str, self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        except TemplateError as error:
+            raise ValueError(str(error)) from error
+
+    def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
+        """Token ids of each prompt; special tokens are added to raw prompts and to chats without a template."""
+        templated = self._tokenizer.chat_template is not None
+        plain = [not (chat and templated) for chat in rendered]
+        encoded: dict[int, list[int]] = {}
+        for add_special_tokens in (False, True):
+            places = [place for place, add in enumerate(plain) if add == add_special_tokens]
+            if places:
+                texts = [prompts[place] for place in places]
+                ids = self._tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
+                encoded |= dict(zip(places, ids, strict=True))
+        return [encoded[place] for place in range(len(prompts))]
+
+    def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
+        """The answers' text, special tokens left out."""
+        lists = [list(ids) for ids in token_ids]
+        return cast(list[str], self._tokenizer.batch_decode(lists, skip_special_tokens=True)) if lists else []
+
+
+class ByteTokenizer:
+    """One token a byte, for tests and dry runs without a model: id 0 ends a text, id b + 1 is the byte b."""
+
+    max_token_bytes = 1
+
+    def __init__(self, max_model_len: int | None = None) -> None:
+        self.max_model_len = max_model_len or 8192
+
+    def render(self, messages: list[dict[str, object]]) -> str:
+        return "".join(f"{turn['role']}: {turn['content']}\n" for turn in map(_flat, messages)) + "assistant: "
+
+    def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
+        return [[byte + 1 for byte in prompt.encode("utf-8")] for prompt in prompts]
+
+    def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
+        return [bytes(token - 1 for token in ids if token > 0).decode("utf-8", "replace") for ids in token_ids]
+
+
+def _flat(message: dict[str, object]) -> dict[str, object]:
+    """A turn as a text model's template expects it: one string, and `system` for OpenAI's `developer`."""
+    content, role = message["content"], message["role"]
+    if isinstance(content, list):
+        content = "\n".join(part["text"] for part in content)
+    return {**message, "content": content, "role": "system" if role == "developer" else role}
+
+
+def context_length(folder: Path, given: int | None) -> int:
+    """The model's context in tokens. Raises ConfigError when more is asked for than the model was made for."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = config | config.get("text_config", {})
+    longest = next((int(config[key]) for key in _CONTEXT_KEYS if config.get(key)), None)
+    if given is None and longest is None:
+        raise ConfigError(f"{folder}/config.json does not say how long the context is; give --max-model-len")
+    if given is not None and longest is not None and given > longest:
+        raise ConfigError(f"max_model_len {given} is more than the model's {longest}")
+    return given or longest or 0

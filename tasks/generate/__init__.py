@@ -1,0 +1,1 @@
+"""The hot loop, and what is left to do after an interruption."""

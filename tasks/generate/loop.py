@@ -1,0 +1,69 @@
+"""The hot loop: admit, step, journal, until nothing is left or somebody asks to stop.
+
+The engine is fed from our own queue, a sequence for each that ends, so that it never idles between work units; every
+token is in the journal before it is counted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from tasks.core.errors import RequestError
+from tasks.core.protocols import Engine, Journal
+from tasks.core.request import StepOutput
+from tasks.generate.resume import Work
+
+
+@dataclass(slots=True)
+class Tally:
+    """What this process has done so far. Tokens are output tokens, and `resumed` those found in the journal."""
+
+    steps: int = 0
+    generated_tokens: int = 0
+    resumed_tokens: int = 0
+    finished: int = 0
+    failed: int = 0
+
+    def count(self, outputs: list[StepOutput]) -> None:
+        self.steps += 1
+        self.generated_tokens += sum(len(output.token_ids) for output in outputs)
+        self.failed += sum(output.error is not None for output in outputs)
+        self.finished += sum(output.finish_reason is not None for output in outputs)
+
+
+def generate(
+    work: Iterable[Work],
+    engine: Engine,
+    journal: Journal,
+    *,
+    max_num_seqs: int,
+    should_stop: Callable[[], bool],
+    on_step: Callable[[Tally], None],
+) -> Tally:
+    """Run all work, at most `max_num_seqs` at once. When asked to stop it returns after the step in flight."""
+    tally = Tally()
+    waiting = iter(work)
+    while not should_stop():
+        _admit(waiting, engine, journal, max_num_seqs, tally)
+        if engine.num_unfinished == 0:
+            break
+        outputs = engine.step()
+        journal.append([output for output in outputs if output.error is None])
+        for output in outputs:
+            if output.error is not None:
+                journal.fail(output.key, output.error)
+        tally.count(outputs)
+        on_step(tally)
+    return tally
+
+
+def _admit(waiting: Iterator[Work], engine: Engine, journal: Journal, max_num_seqs: int, tally: Tally) -> None:
+    """Fill the engine up from the queue; a sequence that it refuses is a failure, and the next one takes its place."""
+    while engine.num_unfinished < max_num_seqs and (work := next(waiting, None)) is not None:
+        try:
+            engine.add_request(work.sequence, work.saved_token_ids)
+        except RequestError as error:
+            journal.fail(work.sequence.key, str(error))
+            tally.failed += 1
+            continue
+        journal.begin(work.sequence.key, len(work.saved_token_ids))
+        tally.resumed_tokens += len(work.saved_token_ids)

@@ -1,0 +1,47 @@
+"""Which requests of a source are about the same thing: embeddings, and clusters of about one size.
+
+Deterministic for the same texts in the same order. The libraries are imported when an encoder is opened.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BATCH = 64
+
+
+class Encoder(Protocol):
+    """Sentences to unit vectors."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Shape (len(texts), dimension); each row has length one."""
+        ...
+
+
+class SentenceEncoder:
+    """A sentence-transformers model from a local folder, on the CPU: the GPU is the engine's."""
+
+    def __init__(self, folder: Path) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        self._model: Any = SentenceTransformer(str(folder), device="cpu")
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors = self._model.encode(
+            list(texts), batch_size=_BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+
+def cluster(embeddings: NDArray[np.float32], cluster_size: int) -> list[int]:
+    """A label per row, for clusters of about `cluster_size` rows: mini-batch k-means from a fixed start."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    num_clusters = -(-len(embeddings) // cluster_size)
+    if num_clusters < 2:
+        return [0] * len(embeddings)
+    means = MiniBatchKMeans(n_clusters=num_clusters, random_state=0, n_init=3, batch_size=1024)
+    return [int(label) for label in means.fit_predict(embeddings)]

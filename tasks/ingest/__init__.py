@@ -1,0 +1,1 @@
+"""Files in any common shape to requests and rejects."""

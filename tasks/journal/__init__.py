@@ -1,0 +1,1 @@
+"""The token-level checkpoint: what the engine handed over, safe against SIGKILL."""

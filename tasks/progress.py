@@ -1,0 +1,155 @@
+"""What a person sees while the night runs: a live bar on a terminal, a log line now and then elsewhere.
+
+Everything goes to stderr; stdout belongs to results.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_log = logging.getLogger(__name__)
+_LOG_EVERY_S = 10.0
+
+
+class Display(Protocol):
+    """Told what is going on; used as a context manager around the whole run."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line of its own."""
+        ...
+
+    def rows(self, num_rows: int) -> None:
+        """So many input rows have been read."""
+        ...
+
+    def generating(self, report: Mapping[str, Any], total: int) -> None:
+        """The engine's report while it works on `total` sequences."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+
+def finished_of(report: Mapping[str, Any]) -> int:
+    """Sequences that have ended, in this session and before."""
+    return int(report.get("found_finished", 0)) + int(report.get("finished", 0)) + int(report.get("failed", 0))
+
+
+def rate_of(report: Mapping[str, Any]) -> float:
+    """Output tokens a second in this session."""
+    seconds = float(report.get("seconds", 0.0))
+    return float(report.get("generated_tokens", 0)) / seconds if seconds > 0 else 0.0
+
+
+class LogDisplay:
+    """Log lines through `logging`, at most one every ten seconds for progress: for flows, services and pipes."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def note(self, text: str) -> None:
+        _log.info("%s", text, extra={"action": "note"})
+
+    def rows(self, num_rows: int) -> None:
+        if self._is_time():
+            _log.info("%d rows read", num_rows, extra={"action": "ingest"})
+
+    def generating(self, report: Mapping[str, Any], total: int) -> None:
+        if not self._is_time():
+            return
+        done, seconds = finished_of(report), float(report.get("seconds", 0.0))
+        here = done - int(report.get("found_finished", 0))
+        eta = f"about {seconds * (total - done) / here:.0f} s left" if here else "no estimate yet"
+        _log.info("%d of %d answered, %.0f tokens/s, %s", done, total, rate_of(report), eta, extra={"action": "generate"})
+
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        due = now - self._last >= _LOG_EVERY_S
+        if due:
+            self._last = now
+        return due
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+
+class BarDisplay:
+    """A live progress bar with tokens a second and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task: TaskID | None = None
+
+    def note(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+
+    def rows(self, num_rows: int) -> None:
+        self._show("reading rows", num_rows, None, "")
+
+    def generating(self, report: Mapping[str, Any], total: int) -> None:
+        rate = f"{rate_of(report):,.0f} tokens/s" if report.get("seconds") else ""
+        word = "generating" if report["phase"] in ("running", "done", "stopped") else str(report["phase"])
+        self._show(word, finished_of(report), total, rate)
+
+    def _show(self, word: str, done: int, total: int | None, rate: str) -> None:
+        if self._task is not None and self._bar.tasks[0].total != total:
+            self._bar.remove_task(self._task)
+            self._task = None
+        if self._task is None:
+            self._task = self._bar.add_task(word, total=total, rate=rate)
+        self._bar.update(self._task, description=word, completed=done, rate=rate)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+def terminal_display() -> Display:
+    """The bar when stderr is a terminal, plain lines otherwise."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        return BarDisplay(console)
+    if not logging.getLogger("tasks").handlers:
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+    return LogDisplay()

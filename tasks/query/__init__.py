@@ -1,0 +1,1 @@
+"""DuckDB over the Parquet files; read only."""

@@ -1,0 +1,94 @@
+"""DuckDB views over the Parquet files; read only, safe while a run is writing.
+
+The database file holds views and no data: it can be deleted and is rebuilt whole, by renaming, so an open reader keeps
+what it has. A table of which no file exists yet is an empty view with the right columns.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from tasks.core.errors import ConfigError
+from tasks.storage.atomic import replacing_file
+from tasks.storage.layout import Layout
+from tasks.storage.parquet import FAILURES, REJECTS, REQUESTS, RESULTS
+
+_RUNS = (
+    "run_id VARCHAR, state VARCHAR, logical_date VARCHAR, model VARCHAR, dtype VARCHAR, dataset_id VARCHAR, "
+    "started_at TIMESTAMPTZ, ended_at TIMESTAMPTZ, rows BIGINT, requests BIGINT, rejects BIGINT, results BIGINT, "
+    "failures BIGINT, duplicates BIGINT, prompt_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, "
+    "resumed_tokens BIGINT, tokens_per_s DOUBLE, error VARCHAR"
+)
+
+
+def connect(layout: Layout) -> duckdb.DuckDBPyConnection:
+    """A connection of its own, in memory, with the views of this data folder."""
+    connection = duckdb.connect(":memory:")
+    _create_views(connection, layout)
+    return connection
+
+
+def build_database(layout: Layout) -> Path:
+    """Write data/nightbatch.duckdb anew; its path."""
+    with replacing_file(layout.database) as temporary, duckdb.connect(str(temporary)) as connection:
+        _create_views(connection, layout)
+    return layout.database
+
+
+def run_query(layout: Layout, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows. Raises ConfigError with DuckDB's own words when the statement is wrong."""
+    with connect(layout) as connection:
+        try:
+            cursor = connection.execute(sql)
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
+        except duckdb.Error as error:
+            raise ConfigError(f"{error}") from error
+
+
+def named_queries() -> dict[str, str]:
+    """The queries of queries.sql by name."""
+    text = files("tasks.query").joinpath("queries.sql").read_text(encoding="utf-8")
+    blocks = [block.strip() for block in text.split("-- name: ")[1:]]
+    return {block.splitlines()[0].strip(): "\n".join(block.splitlines()[1:]).strip().rstrip(";") for block in blocks}
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, layout: Layout) -> None:
+    data = layout.data.resolve()
+    tables = {
+        "requests": (data / "requests", "ds=*/source=*/*.parquet", REQUESTS),
+        "rejects": (data / "rejects", "ds=*/source=*/*.parquet", REJECTS),
+        "results": (data / "runs", "*/results/*.parquet", RESULTS),
+        "failures": (data / "runs", "*/failures/*.parquet", FAILURES),
+    }
+    for name, (folder, pattern, schema) in tables.items():
+        connection.execute(f"CREATE VIEW {name} AS {_table(folder, pattern, schema)}")
+    connection.execute(f"CREATE VIEW runs AS {_runs(data / 'runs')}")
+
+
+def _table(folder: Path, pattern: str, schema: pa.Schema) -> str:
+    columns = ", ".join(f'"{column}"' for column in schema.names)
+    if any(folder.glob(pattern)):
+        return f"SELECT {columns} FROM read_parquet({_quoted(folder / pattern)}, hive_partitioning = false)"
+    nothing = ", ".join(f'CAST(NULL AS {_duckdb_type(field.type)}) AS "{field.name}"' for field in schema)
+    return f"SELECT {nothing} WHERE false"
+
+
+def _runs(folder: Path) -> str:
+    if any(folder.glob("*/manifest.json")):
+        columns = ", ".join(f"{name}: '{kind}'" for name, kind in (pair.split() for pair in _RUNS.split(", ")))
+        return f"SELECT * FROM read_json({_quoted(folder / '*/manifest.json')}, columns = {{{columns}}}, format = 'auto')"
+    pairs = (pair.split() for pair in _RUNS.split(", "))
+    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in pairs) + " WHERE false"
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
+
+
+def _duckdb_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return _duckdb_type(kind.value_type) + "[]"
+    return {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT"}[str(kind)]

@@ -1,0 +1,64 @@
+"""Tables for people, on stdout."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tasks.night import Night
+from tasks.status import RunStatus
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
+    """A query's answer; numbers to the right, NULL as in SQL."""
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[place], int | float | None) for row in rows)
+        table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*[Text("NULL" if cell is None else str(cell)) for cell in row])
+    Console().print(table)
+
+
+def print_night(night: Night) -> None:
+    """What a run did: counts, speed, reuse, and where to look."""
+    manifest = night.manifest
+    reuse = f"{manifest.prefix_hit_rate:.1%} of prompt tokens from the prefix cache"
+    rows = [
+        ("rows in", f"{manifest.rows:,}"),
+        ("rejected", f"{manifest.rejects:,}"),
+        ("answered", f"{manifest.results:,}" + (f", {manifest.duplicates:,} as exact duplicates" * bool(manifest.duplicates))),
+        ("failed", f"{manifest.failures:,}"),
+        ("tokens", f"{manifest.prompt_tokens:,} in, {manifest.output_tokens:,} out"),
+        ("cut at max_tokens", f"{manifest.cut_at_max_tokens:,}"),
+        ("speed", f"{manifest.tokens_per_s:,.0f} output tokens/s"),
+        ("prefix hit rate", reuse),
+        ("kept from before", f"{manifest.resumed_tokens:,} tokens"),
+        ("results", str(night.results)),
+        ("database", str(night.database)),
+    ]
+    heading = "nothing left to do" if night.was_done else "done"
+    table = Table(title=f"run {manifest.run_id}: {heading}", title_justify="left", show_header=False)
+    for name, value in rows:
+        table.add_row(Text(name), Text(value, overflow="fold"))
+    Console().print(table)
+
+
+def print_status(statuses: Sequence[RunStatus]) -> None:
+    """One line a run."""
+    columns = ("run", "state", "answered", "tokens", "model", "started", "note")
+    rows = [
+        (
+            status.manifest.run_id,
+            status.state,
+            f"{status.ended:,} of {status.sequences:,}",
+            f"{status.journal_tokens:,}",
+            status.manifest.model,
+            status.manifest.started_at,
+            status.owner or status.manifest.error or "",
+        )
+        for status in statuses
+    ]
+    print_table(columns, rows, title=None if rows else "no runs yet")

@@ -1,0 +1,1 @@
+"""Bytes on disk: the only caller of fsync and os.replace."""

@@ -1,0 +1,90 @@
+"""Replace a file or a folder whole, or not at all.
+
+Write order, in this place only: write beside it, fsync, rename, fsync the folder. A reader sees the old or the new,
+never half. Any failure raises OSError and leaves the old in place.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def sync_dir(path: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a closed file durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_data(fd: int) -> None:
+    """Make the bytes of an open file durable, and of its metadata only what reading them needs."""
+    os.fdatasync(fd)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextmanager
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Yields a path to write to; on a clean exit it takes the place of `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(path)
+    try:
+        yield temporary
+        sync_file(temporary)
+        os.replace(temporary, path)
+        sync_dir(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_dir(path: Path) -> Iterator[Path]:
+    """Yields an empty folder to fill; on a clean exit it takes the place of `path` (which is away for one rename)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, old = _beside(path), path.with_name(f".{path.name}.{os.getpid()}.old")
+    for leftover in (temporary, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in temporary.iterdir():
+            sync_file(file)
+        sync_dir(temporary)
+        if path.exists():
+            os.replace(path, old)
+        os.replace(temporary, path)
+        sync_dir(path.parent)
+    finally:
+        for leftover in (temporary, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """One JSON document, readable by people, whole or not at all."""
+    with replacing_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any | None:
+    """The document, or None when there is none. A damaged one raises ValueError: it was written whole, so it is damage."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None

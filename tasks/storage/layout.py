@@ -1,0 +1,79 @@
+"""Where every file lives; the only place that knows. Paths come out, nothing is created."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The two roots: `data` for what people read, `checkpoints` for what a resume reads."""
+
+    data: Path
+    checkpoints: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.data / "runs"
+
+    @property
+    def database(self) -> Path:
+        return self.data / "nightbatch.duckdb"
+
+    def dataset_manifest(self, dataset_id: str) -> Path:
+        """Written last of a dataset's files: it exists when the dataset is whole."""
+        return self.data / "requests" / "_datasets" / f"{dataset_id}.json"
+
+    def requests_part(self, ds: str, source: str, dataset_id: str) -> Path:
+        return self._part("requests", ds, source, dataset_id)
+
+    def rejects_part(self, ds: str, source: str, dataset_id: str) -> Path:
+        return self._part("rejects", ds, source, dataset_id)
+
+    def _part(self, table: str, ds: str, source: str, dataset_id: str) -> Path:
+        return self.data / table / f"ds={ds}" / f"source={quote(source, safe='')}" / f"{dataset_id}.parquet"
+
+    def run(self, run_id: str) -> "Run":
+        return Run(run_id, self.runs / run_id, self.checkpoints / run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run's folders: `home` under data/runs, `journals` under checkpoints."""
+
+    run_id: str
+    home: Path
+    journals: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.home / "manifest.json"
+
+    @property
+    def groups(self) -> Path:
+        return self.home / "groups" / "groups.parquet"
+
+    @property
+    def plan(self) -> Path:
+        return self.home / "plan" / "plan.parquet"
+
+    @property
+    def results(self) -> Path:
+        return self.home / "results"
+
+    @property
+    def failures(self) -> Path:
+        return self.home / "failures"
+
+    @property
+    def lock(self) -> Path:
+        return self.journals / "lock"
+
+    def engine_lock(self, engine: int) -> Path:
+        return self.journals / f"engine-{engine}.lock"
+
+    def engine_log(self, engine: int) -> Path:
+        return self.journals / f"engine-{engine}.log"
+
+    def engine_spec(self, engine: int) -> Path:
+        return self.journals / f"engine-{engine}.json"

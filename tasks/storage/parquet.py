@@ -1,0 +1,170 @@
+"""The tables: their declared schemas, and reading and writing them whole.
+
+Every part of a table has exactly the schema written here, so a plain glob over parts is right. The only importer of
+pyarrow besides the query room.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tasks.storage.atomic import replacing_file
+
+_TOKENS = pa.list_(pa.int32())
+
+REQUESTS = pa.schema(
+    [
+        ("ds", pa.string()),
+        ("request_id", pa.string()),
+        ("custom_id", pa.string()),
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("requested_model", pa.string()),
+        ("messages", pa.string()),
+        ("text", pa.string()),
+        ("sampling", pa.string()),
+        ("n", pa.int32()),
+        ("max_tokens", pa.int32()),
+        ("prompt_tokens", pa.int32()),
+        ("prompt_token_ids", _TOKENS),
+    ]
+)
+
+REJECTS = pa.schema(
+    [
+        ("ds", pa.string()),
+        ("source", pa.string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("byte_offset", pa.int64()),
+        ("custom_id", pa.string()),
+        ("reason", pa.string()),
+        ("message", pa.string()),
+        ("raw", pa.string()),
+    ]
+)
+
+GROUPS = pa.schema(
+    [
+        ("request_id", pa.string()),
+        ("source", pa.string()),
+        ("group_id", pa.string()),
+        ("position", pa.int64()),
+        ("duplicate_of", pa.string()),
+    ]
+)
+
+PLAN = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("key", pa.uint64()),
+        ("request_id", pa.string()),
+        ("choice_index", pa.int32()),
+        ("batch_id", pa.int64()),
+        ("source", pa.string()),
+        ("group_id", pa.string()),
+        ("bucket", pa.int32()),
+        ("max_tokens", pa.int32()),
+        ("prompt_tokens", pa.int32()),
+        ("sampling", pa.string()),
+        ("prompt_token_ids", _TOKENS),
+    ]
+)
+
+RESULTS = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("request_id", pa.string()),
+        ("custom_id", pa.string()),
+        ("source", pa.string()),
+        ("model", pa.string()),
+        ("choice_index", pa.int32()),
+        ("status", pa.string()),
+        ("finish_reason", pa.string()),
+        ("prompt_tokens", pa.int32()),
+        ("output_tokens", pa.int32()),
+        ("cached_tokens", pa.int32()),
+        ("output_text", pa.string()),
+        ("output_token_ids", _TOKENS),
+        ("error", pa.string()),
+        ("duplicate_of", pa.string()),
+        ("batch_id", pa.int64()),
+        ("bucket", pa.int32()),
+    ]
+)
+
+FAILURES = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("request_id", pa.string()),
+        ("custom_id", pa.string()),
+        ("source", pa.string()),
+        ("model", pa.string()),
+        ("choice_index", pa.int32()),
+        ("status", pa.string()),
+        ("error", pa.string()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
+    ]
+)
+
+_ROWS_PER_GROUP = 4096
+
+Row = Mapping[str, Any]
+
+
+class TableWriter:
+    """Rows in, row groups out."""
+
+    def __init__(self, writer: pq.ParquetWriter, schema: pa.Schema) -> None:
+        self._writer = writer
+        self._schema = schema
+        self._rows: list[Row] = []
+        self.num_rows = 0
+
+    def append(self, row: Row) -> None:
+        """Keep a row for the next row group. Raises pyarrow.ArrowInvalid when a value does not fit the schema."""
+        self._rows.append(row)
+        self.num_rows += 1
+        if len(self._rows) >= _ROWS_PER_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand the kept rows over as one row group."""
+        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
+        self._rows = []
+
+
+@contextmanager
+def writing_table(path: Path, schema: pa.Schema) -> Iterator[TableWriter]:
+    """A Parquet file that appears when the block ends well, and not otherwise."""
+    with replacing_file(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        table = TableWriter(writer, schema)
+        yield table
+        table.flush()
+
+
+def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Row]) -> int:
+    """Write a whole table; its number of rows."""
+    with writing_table(path, schema) as table:
+        for row in rows:
+            table.append(row)
+    return table.num_rows
+
+
+def read_rows(paths: Path | Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of one or several files in order, a row group's worth in memory at a time."""
+    for path in [paths] if isinstance(paths, Path) else paths:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns)):
+                yield from batch.to_pylist()
+
+
+def count_rows(path: Path) -> int:
+    """The number of rows, read from the footer alone."""
+    return int(pq.read_metadata(path).num_rows)

@@ -1,0 +1,228 @@
+"""Composition root: a Job in, real parts put together, the stages of the night as plain functions out.
+
+What a stage makes lies in files, whole or not there, so that a stage that was done before is not done again. Device
+modules and heavy libraries are imported inside the functions that need them.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.core.dataset import Dataset
+from tasks.core.errors import InputError, NightbatchError
+from tasks.core.manifest import DONE, Manifest
+from tasks.core.plan import Batch, GroupMember, PlannedSequence, PrefixGroup
+from tasks.core.protocols import Tokenizer
+from tasks.core.request import SamplingParams
+from tasks.engine.models import resolve_encoder
+from tasks.engine.supervisor import Report, Supervisor
+from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer, context_length
+from tasks.job import Job, now
+from tasks.journal.replay import replay
+from tasks.journal.writer import segments
+from tasks.progress import Display, rate_of
+from tasks.storage.atomic import read_json
+from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_rows
+from tasks.worker import WorkerSpec
+
+_WORKER = [sys.executable, "-P", "-m", "tasks.worker"]
+_ENGINE_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What a session of the engine gave: output tokens a second, and tokens found in the journal and kept."""
+
+    tokens_per_s: float
+    resumed_tokens: int
+
+
+def ingest(job: Job, display: Display) -> Dataset:
+    """Files to the requests and rejects tables, unless this very dataset is there already.
+
+    Raises InputError when no row can be used, and NightbatchError when more were rejected than the settings allow.
+    """
+    found = read_json(job.layout.dataset_manifest(job.dataset_id))
+    is_whole = found and all(Path(part).exists() for part in found["request_parts"] + found["reject_parts"])
+    dataset = Dataset.from_dict(found) if is_whole else _ingest(job, display)
+    examples = "".join(f"\n  {example}" for example in dataset.examples)
+    if dataset.requests == 0:
+        raise InputError(f"none of {dataset.rows} rows can be used:{examples}" if dataset.rows else "the input is empty")
+    allowed = job.config.input.max_reject_rate
+    if dataset.reject_rate > allowed:
+        share = f"{dataset.rejects} of {dataset.rows} rows were rejected"
+        raise NightbatchError(f"{share}, and --max-reject-rate allows {allowed:.0%}:{examples}")
+    return dataset
+
+
+def _ingest(job: Job, display: Display) -> Dataset:
+    from tasks.ingest.ingest import ingest as ingest_files
+    from tasks.ingest.validate import Validator
+
+    return ingest_files(
+        job.files,
+        Validator(job.config.input, job.config.sampling, job.served_names, job.model.name),
+        open_tokenizer(job),
+        job.layout,
+        dataset_id=job.dataset_id,
+        ds=(job.config.logical_date or datetime.now(UTC).date()).isoformat(),
+        on_rows=display.rows,
+    )
+
+
+def group(job: Job, dataset: Dataset) -> int:
+    """The groups table: a partition of the dataset's requests, exact duplicates named. The number of duplicates."""
+    if not job.run.groups.exists():
+        _group(job, dataset)
+    return sum(row["duplicate_of"] is not None for row in read_rows(job.run.groups, ["duplicate_of"]))
+
+
+def _group(job: Job, dataset: Dataset) -> None:
+    from tasks.group.prefix import group as group_members
+    from tasks.group.semantic import SentenceEncoder
+
+    members = {member.request_id: member for member in _members(dataset)}
+    settings = job.config.group
+    worthwhile = len(members) >= 2 * settings.cluster_size
+    encoder = SentenceEncoder(resolve_encoder(settings.encoder).path) if worthwhile else None
+    grouping = group_members(members.values(), encoder, settings.cluster_size)
+    placed = [(member, of.group_id, None) for of in grouping.groups for member in of.members]
+    placed += [(members[copy], None, original) for copy, original in sorted(grouping.duplicate_of.items())]
+    columns = ("position", "request_id", "source", "group_id", "duplicate_of")
+    rows = [(i, member.request_id, member.source, of, original) for i, (member, of, original) in enumerate(placed)]
+    write_rows(job.run.groups, GROUPS, (dict(zip(columns, row, strict=True)) for row in rows))
+
+
+def plan(job: Job, dataset: Dataset) -> int:
+    """The plan table: every sequence of the night in order. Their number."""
+    if not job.run.plan.exists():
+        from tasks.plan.make import sequences
+        from tasks.plan.pack import pack
+
+        batches = pack(_groups(job, dataset), job.config.plan)
+        planned = enumerate(sequences(batches, job.config.sampling.seed))
+        write_rows(job.run.plan, PLAN, (_plan_row(i, batch, sequence) for i, (batch, sequence) in planned))
+    return count_rows(job.run.plan)
+
+
+def _plan_row(position: int, batch: Batch, sequence: PlannedSequence) -> Row:
+    return {
+        "position": position,
+        "key": sequence.key,
+        "request_id": sequence.request_id,
+        "choice_index": sequence.choice_index,
+        "batch_id": batch.batch_id,
+        "source": batch.source,
+        "group_id": batch.group_id,
+        "bucket": batch.bucket,
+        "max_tokens": sequence.sampling.max_tokens,
+        "prompt_tokens": len(sequence.prompt_token_ids),
+        "sampling": sequence.sampling.to_json(),
+        "prompt_token_ids": sequence.prompt_token_ids,
+    }
+
+
+def _members(dataset: Dataset) -> Iterator[GroupMember]:
+    for row in read_rows(dataset.request_paths, ["request_id", "source", "text", "prompt_token_ids", "sampling", "n"]):
+        prompt, sampling = tuple(row["prompt_token_ids"]), SamplingParams.from_json(row["sampling"])
+        yield GroupMember(row["request_id"], row["source"], row["text"], prompt, sampling, row["n"])
+
+
+def _groups(job: Job, dataset: Dataset) -> list[PrefixGroup]:
+    members = {member.request_id: member for member in _members(dataset)}
+    groups: dict[tuple[str, str], list[GroupMember]] = {}
+    for row in read_rows(job.run.groups):
+        if row["duplicate_of"] is None:
+            groups.setdefault((row["source"], row["group_id"]), []).append(members[row["request_id"]])
+    return [PrefixGroup(source, group_id, tuple(of)) for (source, group_id), of in groups.items()]
+
+
+def generate(job: Job, num_sequences: int, display: Display) -> Generation:
+    """Run what is left of the plan in an engine child, under a supervisor. Raises EngineError or Stopped."""
+    spec = WorkerSpec(
+        run_id=job.run.run_id,
+        fingerprint=job.fingerprint,
+        home=str(job.run.home),
+        journals=str(job.run.journals),
+        model=str(job.model.path),
+        dtype=job.config.model.dtype,
+        max_model_len=1 if job.is_echo else context_length(job.model.path, job.config.model.max_model_len),
+        num_sequences=num_sequences,
+        engine=job.config.engine,
+    )
+
+    def on_report(report: Report) -> None:
+        _announce(report, display)
+        display.generating(report, num_sequences)
+
+    command = [*_WORKER, str(spec.write())]
+    supervisor = Supervisor(command, _environment(), job.run.engine_log(0), job.config.engine, on_report)
+    last = supervisor.run()
+    return Generation(rate_of(last), int(last.get("resumed_tokens", 0)))
+
+
+def _environment() -> dict[str, str]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    defaults = {"OMP_NUM_THREADS": str(cores), "VLLM_LOGGING_LEVEL": "WARNING", "DO_NOT_TRACK": "1"}
+    return defaults | os.environ | _ENGINE_ENVIRONMENT
+
+
+def _announce(report: Report, display: Display) -> None:
+    match report["phase"]:
+        case "loading" if report["found_tokens"]:
+            kept, ended = report["found_tokens"], report["found_finished"]
+            display.note(f"resuming: {kept:,} tokens found in the journal, {ended:,} answers complete")
+        case "damage":
+            display.note(f"journal: {report['reason']}; what follows there is generated again")
+        case "hung" | "restarting":
+            display.note(f"engine: {report['reason']}, starting it again {report.get('last_words', '')}".rstrip())
+
+
+def collect(job: Job, dataset: Dataset, generation: Generation | None) -> Manifest:
+    """The results and failures tables, and the manifest that says the run is done."""
+    from tasks.collect.collect import collect as collect_run
+
+    known = replay(segments(job.run.journals), bytes.fromhex(job.fingerprint))
+    planned: dict[str, list[Row]] = {}
+    for row in read_rows(job.run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
+        planned.setdefault(row["request_id"], []).append(row)
+    copies = read_rows(job.run.groups, ["request_id", "duplicate_of"])
+    collected = collect_run(
+        read_rows(dataset.request_paths, ["request_id", "custom_id", "source", "file", "line", "n"]),
+        planned,
+        {row["request_id"]: row["duplicate_of"] for row in copies if row["duplicate_of"]},
+        known.progress,
+        open_tokenizer(job),
+        job.run,
+        job.model.name,
+    )
+    counts = {name: getattr(collected, name) for name in collected.__slots__}
+    session = {"tokens_per_s": generation.tokens_per_s, "resumed_tokens": generation.resumed_tokens} if generation else {}
+    manifest = job.manifest() or job.begin()
+    return job.record(
+        manifest.changed(
+            state=DONE,
+            ended_at=now(),
+            rows=dataset.rows,
+            rejects=dataset.rejects,
+            sequences=count_rows(job.run.plan),
+            **counts,
+            **session,
+        )
+    )
+
+
+def query(job: Job) -> Path:
+    """The DuckDB database with its views; its path."""
+    from tasks.query.views import build_database
+
+    return build_database(job.layout)
+
+
+def open_tokenizer(job: Job) -> Tokenizer:
+    """The tokenizer of the job's model."""
+    given = job.config.model.max_model_len
+    return ByteTokenizer(given) if job.is_echo else ModelTokenizer(job.model.path, given)

@@ -1,0 +1,121 @@
+"""The engine child: `python -m tasks.worker SPEC SUPERVISOR_PID REPORT_FD`. Composition root of that process.
+
+It owns the device and its journal: reads the plan, replays what is there, runs what is left, and ends with 0 (all done)
+or 75 (put down on request; everything generated is in the journal).
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tasks.core.config import EngineConfig
+from tasks.core.plan import PlannedSequence
+from tasks.core.protocols import Engine
+from tasks.core.request import SamplingParams
+from tasks.engine.child import Reporter, StopRequest, die_with
+from tasks.engine.echo import EchoEngine
+from tasks.engine.supervisor import STOPPED
+from tasks.generate.loop import Tally, generate
+from tasks.generate.resume import remaining
+from tasks.job import ECHO
+from tasks.journal.replay import replay
+from tasks.journal.writer import TokenJournal, segments
+from tasks.storage.atomic import read_json, write_json
+from tasks.storage.layout import Run
+from tasks.storage.lock import RunLock
+from tasks.storage.parquet import read_rows
+
+_COLUMNS = ("key", "request_id", "choice_index", "batch_id", "prompt_token_ids", "sampling")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a child must know, as a JSON file: so that a person can start it again by hand. Paths are absolute."""
+
+    run_id: str
+    fingerprint: str
+    home: str
+    journals: str
+    model: str
+    dtype: str
+    max_model_len: int
+    num_sequences: int
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    engine_index: int = 0
+    sync_interval_s: float | None = 1.0
+    echo_step_s: float = 0.0
+
+    @property
+    def run(self) -> Run:
+        return Run(self.run_id, Path(self.home), Path(self.journals))
+
+    def write(self) -> Path:
+        path = self.run.engine_spec(self.engine_index)
+        write_json(path, asdict(self))
+        return path
+
+    @staticmethod
+    def read(path: Path) -> "WorkerSpec":
+        values: dict[str, Any] = read_json(path) or {}
+        return WorkerSpec(**{**values, "engine": EngineConfig(**values["engine"])})
+
+
+def main(arguments: list[str]) -> int:
+    """Run one child to its end; the exit code."""
+    spec, supervisor_pid = WorkerSpec.read(Path(arguments[0])), int(arguments[1])
+    report = Reporter(int(arguments[2]))
+    die_with(supervisor_pid)
+    with RunLock(spec.run.engine_lock(spec.engine_index), wait_s=10.0):
+        known = replay(segments(spec.run.journals), bytes.fromhex(spec.fingerprint))
+        found = {"found_tokens": known.num_tokens, "found_finished": known.num_final}
+        for damage in known.damages:
+            report({"phase": "damage", "reason": f"{damage.path}: {damage.reason}"}, force=True)
+        report({"phase": "loading", **found}, force=True)
+        if known.num_final == spec.num_sequences:
+            report({"phase": "done", "generated_tokens": 0, **found}, force=True)
+            return 0
+        engine, max_num_seqs = _open_engine(spec)
+        stop = StopRequest(supervisor_pid)
+        began = time.monotonic()
+
+        def on_step(tally: Tally, phase: str = "running") -> None:
+            seconds = time.monotonic() - began
+            running = engine.num_unfinished
+            report({"phase": phase, "seconds": seconds, "running": running, **asdict(tally), **found}, force=phase != "running")
+
+        folder, index, fingerprint = spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint)
+        with TokenJournal(folder, index, fingerprint, sync_interval_s=spec.sync_interval_s) as journal:
+            work = remaining(_plan(spec.run.plan), known.progress)
+            tally = generate(
+                work, engine, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step
+            )
+        unfinished = engine.num_unfinished
+        on_step(tally, "stopped" if unfinished or stop else "done")
+        engine.close()
+    return STOPPED if unfinished or stop else 0
+
+
+def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
+    if spec.model == ECHO:
+        max_num_seqs = spec.engine.max_num_seqs or 64
+        return EchoEngine(max_num_seqs, spec.echo_step_s), max_num_seqs
+    from tasks.engine.vllm import VLLMEngine
+
+    engine = VLLMEngine(Path(spec.model), spec.engine, dtype=spec.dtype, max_model_len=spec.max_model_len)
+    return engine, engine.max_num_seqs
+
+
+def _plan(path: Path) -> Iterator[PlannedSequence]:
+    for row in read_rows(path, _COLUMNS):
+        prompt = tuple(row.pop("prompt_token_ids"))
+        yield PlannedSequence(
+            **{**row, "sampling": SamplingParams.from_json(row["sampling"])}, prompt_token_ids=prompt
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
