@@ -47,7 +47,8 @@ Temperature = Annotated[float, typer.Option("--temperature", help="For requests 
 Seed = Annotated[int, typer.Option("--seed", help="Source of the seeds of sampled requests that bring none.")]
 MaxNumSeqs = Annotated[int | None, typer.Option("--max-num-seqs", help="Most sequences in flight; by device if unset.")]
 RejectRate = Annotated[
-    float, typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected.")
+    float,
+    typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 

@@ -3,7 +3,7 @@
 As a flow each stage is a Prefect task; `nightly.fn(...)` runs the same functions plainly, with no API and no server.
 """
 
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -18,7 +18,8 @@ def _night_of(logical_date: date | None, timezone: str) -> date | None:
     """The given date, else the local date on which this run was to start; None outside a deployment."""
     if logical_date is not None or runtime.deployment.id is None:
         return logical_date
-    return runtime.flow_run.scheduled_start_time.astimezone(ZoneInfo(timezone)).date()
+    scheduled: datetime = runtime.flow_run.scheduled_start_time
+    return scheduled.astimezone(ZoneInfo(timezone)).date()
 
 
 def _run_name() -> str:

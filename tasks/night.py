@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from tasks.core.config import Config
 from tasks.core.dataset import Dataset
-from tasks.core.errors import NightbatchError, Stopped
+from tasks.core.errors import Stopped
 from tasks.core.manifest import DONE, FAILED, STOPPED, Manifest
 from tasks.job import Job, open_job
 from tasks.progress import Display

@@ -149,7 +149,8 @@ def terminal_display() -> Display:
     console = Console(stderr=True)
     if console.is_terminal:
         return BarDisplay(console)
-    if not logging.getLogger("tasks").handlers:
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-        logging.getLogger("httpx").setLevel(logging.WARNING)
+    ours = logging.getLogger("tasks")
+    if not ours.handlers:
+        ours.addHandler(logging.StreamHandler(sys.stderr))
+        ours.setLevel(logging.INFO)
     return LogDisplay()

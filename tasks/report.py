@@ -10,6 +10,14 @@ from rich.text import Text
 from tasks.night import Night
 from tasks.status import RunStatus
 
+_PIPE_WIDTH = 160
+
+
+def _console() -> Console:
+    """As wide as the terminal; into a file or a pipe, wide enough for most tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=_PIPE_WIDTH)
+
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:
     """A query's answer; numbers to the right, NULL as in SQL."""
@@ -19,7 +27,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: st
         table.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*[Text("NULL" if cell is None else str(cell)) for cell in row])
-    Console().print(table)
+    _console().print(table)
 
 
 def print_night(night: Night) -> None:
@@ -29,7 +37,10 @@ def print_night(night: Night) -> None:
     rows = [
         ("rows in", f"{manifest.rows:,}"),
         ("rejected", f"{manifest.rejects:,}"),
-        ("answered", f"{manifest.results:,}" + (f", {manifest.duplicates:,} as exact duplicates" * bool(manifest.duplicates))),
+        (
+            "answered",
+            f"{manifest.results:,}" + (f", {manifest.duplicates:,} as exact duplicates" * bool(manifest.duplicates)),
+        ),
         ("failed", f"{manifest.failures:,}"),
         ("tokens", f"{manifest.prompt_tokens:,} in, {manifest.output_tokens:,} out"),
         ("cut at max_tokens", f"{manifest.cut_at_max_tokens:,}"),
@@ -43,7 +54,7 @@ def print_night(night: Night) -> None:
     table = Table(title=f"run {manifest.run_id}: {heading}", title_justify="left", show_header=False)
     for name, value in rows:
         table.add_row(Text(name), Text(value, overflow="fold"))
-    Console().print(table)
+    _console().print(table)
 
 
 def print_status(statuses: Sequence[RunStatus]) -> None:

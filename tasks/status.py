@@ -42,7 +42,7 @@ def run_statuses(layout: Layout, prefix: str | None) -> list[RunStatus]:
 
 
 def _status(run: Run) -> RunStatus:
-    manifest = Manifest.from_dict(read_json(run.manifest))
+    manifest = Manifest.from_dict(read_json(run.manifest) or {})
     planned = count_rows(run.plan) if run.plan.exists() else 0
     if manifest.state == DONE:
         return RunStatus(manifest, DONE, None, planned, planned, manifest.output_tokens)

@@ -46,8 +46,10 @@ def ingest(job: Job, display: Display) -> Dataset:
     Raises InputError when no row can be used, and NightbatchError when more were rejected than the settings allow.
     """
     found = read_json(job.layout.dataset_manifest(job.dataset_id))
-    is_whole = found and all(Path(part).exists() for part in found["request_parts"] + found["reject_parts"])
-    dataset = Dataset.from_dict(found) if is_whole else _ingest(job, display)
+    if found and all(Path(part).exists() for part in found["request_parts"] + found["reject_parts"]):
+        dataset = Dataset.from_dict(found)
+    else:
+        dataset = _ingest(job, display)
     examples = "".join(f"\n  {example}" for example in dataset.examples)
     if dataset.requests == 0:
         raise InputError(f"none of {dataset.rows} rows can be used:{examples}" if dataset.rows else "the input is empty")
@@ -89,6 +91,7 @@ def _group(job: Job, dataset: Dataset) -> None:
     worthwhile = len(members) >= 2 * settings.cluster_size
     encoder = SentenceEncoder(resolve_encoder(settings.encoder).path) if worthwhile else None
     grouping = group_members(members.values(), encoder, settings.cluster_size)
+    placed: list[tuple[GroupMember, str | None, str | None]]
     placed = [(member, of.group_id, None) for of in grouping.groups for member in of.members]
     placed += [(members[copy], None, original) for copy, original in sorted(grouping.duplicate_of.items())]
     columns = ("position", "request_id", "source", "group_id", "duplicate_of")
@@ -161,7 +164,7 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
     command = [*_WORKER, str(spec.write())]
     supervisor = Supervisor(command, _environment(), job.run.engine_log(0), job.config.engine, on_report)
     last = supervisor.run()
-    return Generation(rate_of(last), int(last.get("resumed_tokens", 0)))
+    return Generation(rate_of(last), int(last["found_finished_tokens"] + last.get("resumed_tokens", 0)))
 
 
 def _environment() -> dict[str, str]:

@@ -4,7 +4,6 @@ It owns the device and its journal: reads the plan, replays what is there, runs 
 or 75 (put down on request; everything generated is in the journal).
 """
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -71,7 +70,11 @@ def main(arguments: list[str]) -> int:
     die_with(supervisor_pid)
     with RunLock(spec.run.engine_lock(spec.engine_index), wait_s=10.0):
         known = replay(segments(spec.run.journals), bytes.fromhex(spec.fingerprint))
-        found = {"found_tokens": known.num_tokens, "found_finished": known.num_final}
+        found = {
+            "found_tokens": known.num_tokens,
+            "found_finished": known.num_final,
+            "found_finished_tokens": known.num_final_tokens,
+        }
         for damage in known.damages:
             report({"phase": "damage", "reason": f"{damage.path}: {damage.reason}"}, force=True)
         report({"phase": "loading", **found}, force=True)
@@ -85,7 +88,10 @@ def main(arguments: list[str]) -> int:
         def on_step(tally: Tally, phase: str = "running") -> None:
             seconds = time.monotonic() - began
             running = engine.num_unfinished
-            report({"phase": phase, "seconds": seconds, "running": running, **asdict(tally), **found}, force=phase != "running")
+            report(
+                {"phase": phase, "seconds": seconds, "running": running, **asdict(tally), **found},
+                force=phase != "running",
+            )
 
         folder, index, fingerprint = spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint)
         with TokenJournal(folder, index, fingerprint, sync_interval_s=spec.sync_interval_s) as journal:
@@ -112,9 +118,7 @@ def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
 def _plan(path: Path) -> Iterator[PlannedSequence]:
     for row in read_rows(path, _COLUMNS):
         prompt = tuple(row.pop("prompt_token_ids"))
-        yield PlannedSequence(
-            **{**row, "sampling": SamplingParams.from_json(row["sampling"])}, prompt_token_ids=prompt
-        )
+        yield PlannedSequence(**{**row, "sampling": SamplingParams.from_json(row["sampling"])}, prompt_token_ids=prompt)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ class Manifest:
 
     Token sums are over the results table, duplicates of it included; `engine_prompt_tokens` leaves them out.
     `tokens_per_s` is output tokens by second of the last session that generated any, model loading left out;
-    `resumed_tokens` were found in the journal by that session and not generated again. Times are ISO 8601 in UTC.
+    `resumed_tokens` were found in the journal by that session and not generated again (whole answers included). Times are ISO 8601 in UTC.
     """
 
     run_id: str

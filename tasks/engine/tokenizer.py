@@ -19,6 +19,9 @@ class ModelTokenizer:
 
     def __init__(self, folder: Path, max_model_len: int | None) -> None:
         from transformers import AutoTokenizer
+        from transformers.utils import logging
+
+        logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its notes are about uses that are not ours
 
         try:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
@@ -35,7 +38,7 @@ class ModelTokenizer:
         if self._tokenizer.chat_template is None:
             return "\n\n".join(str(turn["content"]) for turn in turns)
         try:
-            return cast(str, self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+            return cast("str", self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
         except TemplateError as error:
             raise ValueError(str(error)) from error
 
@@ -55,7 +58,7 @@ class ModelTokenizer:
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
         """The answers' text, special tokens left out."""
         lists = [list(ids) for ids in token_ids]
-        return cast(list[str], self._tokenizer.batch_decode(lists, skip_special_tokens=True)) if lists else []
+        return cast("list[str]", self._tokenizer.batch_decode(lists, skip_special_tokens=True)) if lists else []
 
 
 class ByteTokenizer:

@@ -26,6 +26,9 @@ class SentenceEncoder:
 
     def __init__(self, folder: Path) -> None:
         from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
         self._model: Any = SentenceTransformer(str(folder), device="cpu")
 

