@@ -41,7 +41,7 @@ class LockedError(NightbatchError):
     exit_code = 75
 
 
-class Stopped(NightbatchError):
+class Stopped(NightbatchError):  # noqa: N818  it is no error
     """The run was put down on request and can be continued with the same command. Exit code 75."""
 
     exit_code = 75

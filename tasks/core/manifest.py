@@ -11,8 +11,8 @@ class Manifest:
     """rows = requests + rejects and, when done, requests = results + failures, counted in requests.
 
     Token sums are over the results table, duplicates of it included; `engine_prompt_tokens` leaves them out.
-    `tokens_per_s` is output tokens by second of the last session that generated any, model loading left out;
-    `resumed_tokens` were found in the journal by that session and not generated again (whole answers included). Times are ISO 8601 in UTC.
+    `tokens_per_s` is output tokens by second of the last session that generated any, model loading left out.
+    `resumed_tokens` were found in the journal by that session and kept, whole answers included. Times are ISO 8601, UTC.
     """
 
     run_id: str

@@ -71,20 +71,20 @@ def test_home_and_relative_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("name", ["./x", "../x", "/x/y", "~/x", "~nobody-here/x", "/" + "x" * 300])
 def test_a_path_that_is_not_there(name: str) -> None:
     """A name that can only be a path is never looked for on the hub."""
-    with pytest.raises(ConfigError, match="no such folder$"):
+    with pytest.raises(ConfigError, match=r"no such folder$"):
         resolve_model(name)
 
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     """The path of a file is refused as a model."""
     (tmp_path / "model.gguf").write_bytes(b"GGUF")
-    with pytest.raises(ConfigError, match="unknown model 'model.gguf': no such folder$"):
+    with pytest.raises(ConfigError, match=r"unknown model 'model\.gguf': no such folder$"):
         resolve_model("model.gguf")
 
 
 def test_a_folder_without_config(tmp_path: Path) -> None:
     """A folder that is no model is refused, and the missing file named."""
-    with pytest.raises(ConfigError, match="not a model folder: it has no config.json"):
+    with pytest.raises(ConfigError, match=r"not a model folder: it has no config\.json"):
         resolve_model(str(tmp_path))
 
 
@@ -231,7 +231,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     monkeypatch.syspath_prepend(str(source.parents[1]))
     monkeypatch.setattr(models, "GGUF_SHA256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-    monkeypatch.setattr(models, "_write_model", write)
+    monkeypatch.setattr(models, "write_model", write)
     return written
 
 
@@ -296,7 +296,7 @@ def test_a_failed_conversion_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
         (folder / "config.json").write_text("{}")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(models, "_write_model", full)
+    monkeypatch.setattr(models, "write_model", full)
     with pytest.raises(ConfigError, match="No space left on device; it needs 300 MB; NIGHTBATCH_CACHE names another"):
         resolve_model(models.DEFAULT_MODEL)
     assert [p.suffix for p in (tmp_path / "cache" / "models").iterdir()] == [".lock"]
@@ -409,7 +409,7 @@ def test_default_weights(default: ResolvedModel) -> None:
     assert bool(norm.isfinite().all())
 
 
-# Ids as the original tokenizer gives them.
+# The first four as others publish them for the original; the rest follow from splitting off each digit.
 ENCODED = {
     "The capital of France is": [504, 3575, 282, 4649, 314],
     "Hello world! 123": [19556, 905, 17, 216, 33, 34, 35],
