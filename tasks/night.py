@@ -53,16 +53,21 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
         try:
             display.note(f"run {job.run.run_id}")
             dataset = stages.ingest(job, display)
+            for example in dataset.examples:
+                display.note(f"rejected: {example}")
             duplicates = stages.group(job, dataset)
             num_sequences = stages.plan(job, dataset)
             display.note(_inventory(dataset, duplicates, num_sequences))
             generation = stages.generate(job, num_sequences, display)
             manifest = stages.collect(job, dataset, generation)
-        except (Stopped, KeyboardInterrupt) as error:
-            job.end(STOPPED, str(error) or "interrupted")
+        except Stopped as error:
+            job.end(STOPPED, str(error))
             raise
-        except BaseException as error:
+        except Exception as error:
             job.end(FAILED, f"{type(error).__name__}: {error}")
+            raise
+        except BaseException as error:  # Ctrl-C, or the signal that Prefect cancels with
+            job.end(STOPPED, type(error).__name__)
             raise
         return Night(manifest, job.run.results, stages.query(job), was_done=False)
 

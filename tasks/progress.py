@@ -153,4 +153,5 @@ def terminal_display() -> Display:
     if not ours.handlers:
         ours.addHandler(logging.StreamHandler(sys.stderr))
         ours.setLevel(logging.INFO)
+        ours.propagate = False
     return LogDisplay()

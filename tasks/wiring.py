@@ -150,7 +150,7 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
         fingerprint=job.fingerprint,
         home=str(job.run.home),
         journals=str(job.run.journals),
-        model=str(job.model.path),
+        model=job.model.name if job.is_echo else str(job.model.path),
         dtype=job.config.model.dtype,
         max_model_len=1 if job.is_echo else context_length(job.model.path, job.config.model.max_model_len),
         num_sequences=num_sequences,

@@ -46,7 +46,6 @@ class WorkerSpec:
     engine: EngineConfig = field(default_factory=EngineConfig)
     engine_index: int = 0
     sync_interval_s: float | None = 1.0
-    echo_step_s: float = 0.0
 
     @property
     def run(self) -> Run:
@@ -106,9 +105,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
-    if spec.model == ECHO:
+    if spec.model.partition(":")[0] == ECHO:
         max_num_seqs = spec.engine.max_num_seqs or 64
-        return EchoEngine(max_num_seqs, spec.echo_step_s), max_num_seqs
+        return EchoEngine(max_num_seqs, float(spec.model.partition(":")[2] or 0)), max_num_seqs
     from tasks.engine.vllm import VLLMEngine
 
     engine = VLLMEngine(Path(spec.model), spec.engine, dtype=spec.dtype, max_model_len=spec.max_model_len)

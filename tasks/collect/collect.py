@@ -136,7 +136,7 @@ def _write_results(
             "prompt_tokens": choice.planned["prompt_tokens"],
             "output_tokens": len(known.token_ids),
             "cached_tokens": 0 if is_copy else known.cached_tokens,
-            "output_text": cut_at_stop(text, stops) if known.finish_reason is FinishReason.STOP else text,
+            "output_text": answer_text(text, known.finish_reason, stops),
             "output_token_ids": known.token_ids,
             "duplicate_of": choice.duplicate_of,
             "batch_id": choice.planned["batch_id"],
@@ -150,7 +150,10 @@ def _write_results(
         collected.cached_tokens += row["cached_tokens"]
 
 
-def cut_at_stop(text: str, stops: Sequence[str]) -> str:
-    """The text up to the first stop string in it; as in the OpenAI API, the stop string is not part of the answer."""
+def answer_text(text: str, finish_reason: FinishReason | None, stops: Sequence[str]) -> str:
+    """The decoded text as the OpenAI API gives it: without the stop string that ended it, and without the U+FFFD that
+    stands for a character which `max_tokens` cut in the middle."""
+    if finish_reason is FinishReason.LENGTH:
+        return text.rstrip("\ufffd")
     places = [place for stop in stops if (place := text.find(stop)) >= 0]
     return text[: min(places)] if places else text

@@ -7,7 +7,8 @@ FROM results GROUP BY source ORDER BY source;
 
 -- name: latest_run_by_source
 SELECT source, count(*) AS results, sum(output_tokens) AS output_tokens,
-       count(*) FILTER (finish_reason = 'length') AS cut_at_max_tokens, any_value(left(trim(output_text), 60)) AS example
+       count(*) FILTER (finish_reason = 'length') AS cut_at_max_tokens,
+       replace(left(min_by(trim(output_text), abs(length(output_text) - 60)), 80), chr(10), ' ') AS an_answer
 FROM results
 WHERE run_id = (SELECT run_id FROM runs WHERE state = 'done' ORDER BY ended_at DESC LIMIT 1)
 GROUP BY source ORDER BY source;

@@ -1,0 +1,37 @@
+"""Meaning: the real encoder, and clusters that are pure, sized and the same each time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.engine.models import resolve_encoder
+from tasks.group.semantic import SentenceEncoder, cluster
+
+CARDS = ["I lost my bank card", "My card was stolen", "Where is my new card?", "My card has not arrived"]
+RATES = ["What exchange rate do you use?", "How do you set exchange rates?", "Euro to dollar rate?", "Is the rate fair?"]
+
+
+@pytest.mark.filterwarnings("ignore")  # the libraries' own deprecations
+def test_requests_about_one_thing_come_together() -> None:
+    """Cards and exchange rates, mixed, fall into the two clusters a person would make."""
+    encoder = SentenceEncoder(resolve_encoder("all-MiniLM-L6-v2").path)
+    texts = [text for pair in zip(CARDS, RATES, strict=True) for text in pair]
+    embeddings = encoder.embed(texts)
+    assert embeddings.shape == (8, 384)
+    assert np.allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-5)
+    labels = cluster(embeddings, 4)
+    assert len({*labels[::2]}) == len({*labels[1::2]}) == 1
+    assert len({*labels}) == 2
+
+
+def test_clusters_are_the_same_each_time() -> None:
+    """The same embeddings give the same labels."""
+    embeddings = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
+    assert cluster(embeddings, 10) == cluster(embeddings, 10)
+    assert len({*cluster(embeddings, 10)}) == 10
+
+
+def test_few_rows_are_one_cluster(tmp_path: Path) -> None:
+    """What fits one cluster is not cut."""
+    assert cluster(np.ones((5, 3), dtype=np.float32), 32) == [0] * 5
