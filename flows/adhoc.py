@@ -6,6 +6,7 @@ from prefect import flow
 
 from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
+from tasks.parameters import EngineParameter, ModelParameter, Rows, SamplingParameter
 from tasks.steps import perform
 
 
@@ -15,9 +16,10 @@ def adhoc(
     source: str | None = None,
     data: str = "data",
     checkpoints: str = "checkpoints",
-    model: ModelConfig = ModelConfig(),  # noqa: B008  frozen
-    sampling: SamplingDefaults = SamplingDefaults(),  # noqa: B008
-    engine: EngineConfig = EngineConfig(),  # noqa: B008
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next three
+    model: ModelParameter = ModelConfig(),  # noqa: B008
+    sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
+    engine: EngineParameter = EngineConfig(),  # noqa: B008
 ) -> Night:
     """Answer these files; run again with the same files and settings it resumes or does nothing.
 
@@ -26,13 +28,14 @@ def adhoc(
         source: Business source of all rows; by default each file's or folder's name.
         data: Root of requests, results and the DuckDB database.
         checkpoints: Root of the token journals.
+        rows: How plain rows become requests.
         model: Which model answers, its dtype and context.
         sampling: What a request gets that does not say otherwise.
         engine: vLLM's settings and the supervisor's patience.
     """
     return perform(
         Config(
-            input=InputConfig(paths=tuple(map(Path, inputs)), source=source),
+            input=InputConfig(paths=tuple(map(Path, inputs)), source=source, **dict(rows)),
             data=Path(data),
             checkpoints=Path(checkpoints),
             model=model,

@@ -11,6 +11,7 @@ from prefect import flow, runtime
 
 from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
+from tasks.parameters import EngineParameter, ModelParameter, OptionalDate, Rows, SamplingParameter, Timezone
 from tasks.steps import perform
 
 
@@ -31,13 +32,14 @@ def _run_name() -> str:
 @flow(name="nightly", flow_run_name=_run_name, persist_result=False)
 def nightly(
     inbox: str = "data/inbox",
-    logical_date: date | None = None,
-    timezone: str = "America/New_York",
+    logical_date: OptionalDate = None,
+    timezone: Timezone = "America/New_York",
     data: str = "data",
     checkpoints: str = "checkpoints",
-    model: ModelConfig = ModelConfig(),  # noqa: B008  frozen
-    sampling: SamplingDefaults = SamplingDefaults(),  # noqa: B008
-    engine: EngineConfig = EngineConfig(),  # noqa: B008
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next three
+    model: ModelParameter = ModelConfig(),  # noqa: B008
+    sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
+    engine: EngineParameter = EngineConfig(),  # noqa: B008
 ) -> Night:
     """Answer everything in the inbox, one sub-folder a source; run again for the same night it resumes or does nothing.
 
@@ -47,13 +49,14 @@ def nightly(
         timezone: Where "local" is, as an IANA name.
         data: Root of requests, results and the DuckDB database.
         checkpoints: Root of the token journals.
+        rows: How plain rows become requests.
         model: Which model answers, its dtype and context.
         sampling: What a request gets that does not say otherwise.
         engine: vLLM's settings and the supervisor's patience.
     """
     return perform(
         Config(
-            input=InputConfig(paths=(Path(inbox),)),
+            input=InputConfig(paths=(Path(inbox),), **dict(rows)),
             data=Path(data),
             checkpoints=Path(checkpoints),
             logical_date=_night_of(logical_date, timezone),

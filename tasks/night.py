@@ -55,10 +55,13 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
             dataset = stages.ingest(job, display)
             for example in dataset.examples:
                 display.note(f"rejected: {example}")
+            display.stage("grouping")
             duplicates = stages.group(job, dataset)
+            display.stage("planning")
             num_sequences = stages.plan(job, dataset)
             display.note(_inventory(dataset, duplicates, num_sequences))
             generation = stages.generate(job, num_sequences, display)
+            display.stage("collecting")
             manifest = stages.collect(job, dataset, generation)
         except Stopped as error:
             job.end(STOPPED, str(error))

@@ -33,6 +33,10 @@ class Display(Protocol):
         """Something worth a line of its own."""
         ...
 
+    def stage(self, word: str) -> None:
+        """A stage of which nothing can be counted has begun."""
+        ...
+
     def rows(self, num_rows: int) -> None:
         """So many input rows have been read."""
         ...
@@ -67,6 +71,9 @@ class LogDisplay:
 
     def note(self, text: str) -> None:
         _log.info("%s", text, extra={"action": "note"})
+
+    def stage(self, word: str) -> None:
+        _log.debug("%s", word, extra={"action": "stage"})
 
     def rows(self, num_rows: int) -> None:
         if self._is_time():
@@ -117,6 +124,9 @@ class BarDisplay:
 
     def note(self, text: str) -> None:
         self._console.print(text, highlight=False, markup=False)
+
+    def stage(self, word: str) -> None:
+        self._show(word, 0, None, "")
 
     def rows(self, num_rows: int) -> None:
         self._show("reading rows", num_rows, None, "")

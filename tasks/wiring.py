@@ -88,9 +88,7 @@ def _group(job: Job, dataset: Dataset) -> None:
 
     members = {member.request_id: member for member in _members(dataset)}
     settings = job.config.group
-    worthwhile = len(members) >= 2 * settings.cluster_size
-    encoder = SentenceEncoder(resolve_encoder(settings.encoder).path) if worthwhile else None
-    grouping = group_members(members.values(), encoder, settings.cluster_size)
+    grouping = group_members(members.values(), lambda: SentenceEncoder(resolve_encoder(settings.encoder).path), settings)
     placed: list[tuple[GroupMember, str | None, str | None]]
     placed = [(member, of.group_id, None) for of in grouping.groups for member in of.members]
     placed += [(members[copy], None, original) for copy, original in sorted(grouping.duplicate_of.items())]

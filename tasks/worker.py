@@ -1,23 +1,25 @@
 """The engine child: `python -m tasks.worker SPEC SUPERVISOR_PID REPORT_FD`. Composition root of that process.
 
-It owns the device and its journal: reads the plan, replays what is there, runs what is left, and ends with 0 (all done)
-or 75 (put down on request; everything generated is in the journal).
+It owns the device and its journal: reads the plan, replays what is there, runs what is left, and ends with 0 (all done),
+75 (put down on request; everything generated is in the journal) or 3 (has said why it cannot run).
 """
 
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tasks.core.config import EngineConfig
+from tasks.core.errors import NightbatchError
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine
 from tasks.core.request import SamplingParams
 from tasks.engine.child import Reporter, StopRequest, die_with
 from tasks.engine.echo import EchoEngine
-from tasks.engine.supervisor import STOPPED
+from tasks.engine.supervisor import STOPPED, UNFIT
 from tasks.generate.loop import Tally, generate
 from tasks.generate.resume import remaining
 from tasks.job import ECHO
@@ -67,41 +69,50 @@ def main(arguments: list[str]) -> int:
     spec, supervisor_pid = WorkerSpec.read(Path(arguments[0])), int(arguments[1])
     report = Reporter(int(arguments[2]))
     die_with(supervisor_pid)
-    with RunLock(spec.run.engine_lock(spec.engine_index), wait_s=10.0):
-        known = replay(segments(spec.run.journals), bytes.fromhex(spec.fingerprint))
-        found = {
-            "found_tokens": known.num_tokens,
-            "found_finished": known.num_final,
-            "found_finished_tokens": known.num_final_tokens,
-        }
-        for damage in known.damages:
-            report({"phase": "damage", "reason": f"{damage.path}: {damage.reason}"}, force=True)
-        report({"phase": "loading", **found}, force=True)
-        if known.num_final == spec.num_sequences:
-            report({"phase": "done", "generated_tokens": 0, **found}, force=True)
-            return 0
-        engine, max_num_seqs = _open_engine(spec)
-        stop = StopRequest(supervisor_pid)
-        began = time.monotonic()
+    try:
+        with RunLock(spec.run.engine_lock(spec.engine_index), wait_s=10.0):
+            return _work(spec, supervisor_pid, report)
+    except NightbatchError as error:
+        report({"phase": "failed", "reason": str(error)}, force=True)
+        traceback.print_exc()
+    except OSError as error:
+        report({"phase": "failed", "reason": f"{error.strerror}: {error.filename or spec.journals}"}, force=True)
+        traceback.print_exc()
+    return UNFIT
 
-        def on_step(tally: Tally, phase: str = "running") -> None:
-            seconds = time.monotonic() - began
-            running = engine.num_unfinished
-            report(
-                {"phase": phase, "seconds": seconds, "running": running, **asdict(tally), **found},
-                force=phase != "running",
-            )
 
-        folder, index, fingerprint = spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint)
-        with TokenJournal(folder, index, fingerprint, sync_interval_s=spec.sync_interval_s) as journal:
-            work = remaining(_plan(spec.run.plan), known.progress)
-            tally = generate(
-                work, engine, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step
-            )
-        unfinished = engine.num_unfinished
-        on_step(tally, "stopped" if unfinished or stop else "done")
-        engine.close()
-    return STOPPED if unfinished or stop else 0
+def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
+    known = replay(segments(spec.run.journals), bytes.fromhex(spec.fingerprint))
+    found = {
+        "found_tokens": known.num_tokens,
+        "found_finished": known.num_final,
+        "found_finished_tokens": known.num_final_tokens,
+    }
+    for damage in known.damages:
+        report({"phase": "damage", "reason": f"{damage.path}: {damage.reason}"}, force=True)
+    report({"phase": "loading", **found}, force=True)
+    if known.num_final == spec.num_sequences:
+        report({"phase": "done", "generated_tokens": 0, **found}, force=True)
+        return 0
+    engine, max_num_seqs = _open_engine(spec)
+    stop = StopRequest(supervisor_pid)
+    began = time.monotonic()
+
+    def on_step(tally: Tally, phase: str = "running") -> None:
+        seconds = time.monotonic() - began
+        report({"phase": phase, "seconds": seconds, **asdict(tally), **found}, force=phase != "running")
+
+    with _open_journal(spec) as journal:
+        work = remaining(_plan(spec.run.plan), known.progress)
+        tally = generate(work, engine, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step)
+    on_step(tally, "stopped" if stop else "done")
+    engine.close()
+    return STOPPED if stop else 0
+
+
+def _open_journal(spec: WorkerSpec) -> TokenJournal:
+    fingerprint = bytes.fromhex(spec.fingerprint)
+    return TokenJournal(spec.run.journals, spec.engine_index, fingerprint, sync_interval_s=spec.sync_interval_s)
 
 
 def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:

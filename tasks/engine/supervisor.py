@@ -1,7 +1,8 @@
 """Supervisor: runs an engine child, watches its reports, restarts it when it dies or hangs.
 
-A child that ends with 0 is done, with STOPPED it was put down; anything else is a death. Deaths in a row without a new
-token in between are counted; past `max_restarts` of them the run fails, and everything journaled is kept.
+A child that ends with 0 is done, with STOPPED it was put down, with UNFIT it has reported why trying again is of no use;
+anything else is a death. Deaths in a row without a new token in between are counted; past `max_restarts` of them the run
+fails. Everything journaled is kept.
 """
 
 import json
@@ -18,6 +19,7 @@ from tasks.core.config import EngineConfig
 from tasks.core.errors import EngineError, Stopped
 
 STOPPED = 75
+UNFIT = 3
 _GRACE_S = 20.0
 _MAX_PIPE_READ = 65_536
 
@@ -47,13 +49,15 @@ class Supervisor:
         Stopped when the child was put down by somebody else."""
         deaths = 0
         while True:
-            tokens_before = self._last.get("generated_tokens", 0)
+            self._last = {}
             code = self._run_once()
             if code == 0:
                 return self._last
             if code == STOPPED:
                 raise Stopped("the engine was asked to stop; everything generated so far is kept")
-            deaths = 1 if self._last.get("generated_tokens", 0) > tokens_before else deaths + 1
+            if code == UNFIT:
+                raise EngineError(f"{self._last.get('reason', 'the engine cannot run')} (log: {self._log})")
+            deaths = 1 if self._last.get("generated_tokens") else deaths + 1
             if deaths > self._config.max_restarts:
                 raise EngineError(f"the engine died {deaths} times in a row ({_how(code)}): {self._last_words()}")
             self._on_report({"phase": "restarting", "reason": _how(code), "last_words": self._last_words()})
@@ -98,7 +102,7 @@ class Supervisor:
 
     def _hear(self, report: Report) -> float:
         """Pass a report on; how long the next one may take, in seconds."""
-        if report["phase"] in ("running", "done"):
+        if report["phase"] in ("running", "done", "failed"):
             self._last = report
         self._on_report(report)
         return self._config.stall_timeout_s if report["phase"] == "running" else self._config.start_timeout_s

@@ -32,14 +32,12 @@ class ModelTokenizer:
 
     def render(self, messages: list[dict[str, object]]) -> str:
         """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph."""
-        from jinja2 import TemplateError
-
         turns = [_flat(message) for message in messages]
         if self._tokenizer.chat_template is None:
             return "\n\n".join(str(turn["content"]) for turn in turns)
         try:
             return cast("str", self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        except TemplateError as error:
+        except Exception as error:  # a template is the model's own program and may raise anything
             raise ValueError(str(error)) from error
 
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:

@@ -38,7 +38,6 @@ class VLLMEngine:
             raise ConfigError("set VLLM_ENABLE_V1_MULTIPROCESSING=0 before vLLM is imported")
         self._on_cpu = current_platform.is_cpu()
         arguments = engine_arguments(config, on_cpu=self._on_cpu)
-        self.max_num_seqs = int(arguments.get("max_num_seqs", 256))
         try:
             llm = LLM(
                 model=str(model),
@@ -53,6 +52,11 @@ class VLLMEngine:
         self._llm: LLM | None = llm
         self._engine = llm.llm_engine
         self._prompt_tokens: dict[int, int] = {}
+
+    @property
+    def max_num_seqs(self) -> int:
+        """The size of vLLM's batch: more in flight would only wait in its queue."""
+        return int(self._engine.vllm_config.scheduler_config.max_num_seqs)
 
     @property
     def num_unfinished(self) -> int:

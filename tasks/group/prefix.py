@@ -6,10 +6,12 @@ independent of the order in which the requests come.
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
+from tasks.core.config import GroupConfig
 from tasks.core.plan import GroupMember, PrefixGroup
 from tasks.group.semantic import Encoder, cluster
 
@@ -22,14 +24,19 @@ class Grouping:
     duplicate_of: dict[str, str]
 
 
-def group(members: Iterable[GroupMember], encoder: Encoder | None, cluster_size: int) -> Grouping:
-    """Group all requests; without an encoder each source is one group."""
+def group(members: Iterable[GroupMember], open_encoder: Callable[[], Encoder], settings: GroupConfig) -> Grouping:
+    """Group all requests; the encoder is opened if there is a source that is worth it."""
     ordered = sorted(members, key=lambda member: (member.source, member.request_id))
     duplicate_of = find_duplicates(ordered)
     unique = [member for member in ordered if member.request_id not in duplicate_of]
     groups: list[PrefixGroup] = []
+    encoder = cache(open_encoder)
     for source, of_source in groupby(unique, key=lambda member: member.source):
-        groups += _groups_of_source(source, list(of_source), encoder, cluster_size)
+        alike = list(of_source)
+        labels = [0] * len(alike)
+        if settings.is_worth_embedding(len(alike)):
+            labels = cluster(encoder().embed([member.text for member in alike]), settings.cluster_size)
+        groups += _groups_of_source(source, alike, labels)
     return Grouping(tuple(groups), duplicate_of)
 
 
@@ -51,12 +58,7 @@ def _content_key(member: GroupMember) -> bytes:
     return digest.digest()
 
 
-def _groups_of_source(
-    source: str, members: list[GroupMember], encoder: Encoder | None, cluster_size: int
-) -> list[PrefixGroup]:
-    labels = [0] * len(members)
-    if encoder is not None and len(members) >= 2 * cluster_size:
-        labels = cluster(encoder.embed([member.text for member in members]), cluster_size)
+def _groups_of_source(source: str, members: list[GroupMember], labels: list[int]) -> list[PrefixGroup]:
     clusters: dict[int, list[GroupMember]] = {}
     for label, member in zip(labels, members, strict=True):
         clusters.setdefault(label, []).append(member)

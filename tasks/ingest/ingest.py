@@ -1,30 +1,34 @@
 """Input files to the `requests` and `rejects` tables of one dataset.
 
-Every row of every file is in exactly one of the two, with its file and line; asserted before the dataset's manifest,
-which is written last and makes the dataset exist, says so. Memory is bounded by a chunk of rows and the set of ids.
+Every row of every file is in exactly one of the two, with its file and line; asserted before any table appears. The
+dataset's manifest is written last and makes the dataset exist. Memory is bounded by a chunk of rows and the set of ids.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby, islice
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
 
 from tasks.core.dataset import Dataset
 from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, Request
-from tasks.ingest.rows import Fault, Row, read_csv, read_jsonl, unsupported
+from tasks.ingest.delimited import read_csv
+from tasks.ingest.jsonl import read_jsonl
+from tasks.ingest.rows import Fault, Row, unsupported
 from tasks.ingest.sources import SourceFile
-from tasks.ingest.tokens import tokenise
+from tasks.ingest.tokens import prompt_of, tokenise
 from tasks.ingest.validate import Validator
 from tasks.storage.atomic import write_json
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import REJECTS, REQUESTS, TableWriter, writing_table
 
-_CHUNK = 512
+_CHUNK_ROWS = 512
+_CHUNK_CHARS = 8_000_000
 _NUM_EXAMPLES = 5
-
-Located = tuple[SourceFile, Row]
+_MAX_MESSAGE_CHARS = 500
 
 
 @dataclass(slots=True)
@@ -45,6 +49,14 @@ class _Count:
             self.examples.append(f"{outcome.source}/{outcome.file} line {outcome.line}: {outcome.message}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Screened:
+    """A row that was looked at by itself: where it stands, and its request with the prompt to tokenise or its fault."""
+
+    place: Reject
+    asked: tuple[Request, str] | Fault
+
+
 def ingest(
     files: Sequence[SourceFile],
     validator: Validator,
@@ -57,30 +69,37 @@ def ingest(
 ) -> Dataset:
     """Read all files into the two tables; `on_rows` hears how many rows are done. `ds` is the tables' date partition."""
     count = _Count()
-    parts = []
-    for source, of_source in groupby(files, key=lambda file: file.source):
-        accepted = layout.requests_part(ds, source, dataset_id)
-        refused = layout.rejects_part(ds, source, dataset_id)
-        with writing_table(accepted, REQUESTS) as requests, writing_table(refused, REJECTS) as rejects:
+    parts: list[tuple[Path, Path]] = []
+    with ExitStack() as tables:  # so that the parts appear together, when all rows of all sources are in them
+        for source, of_source in groupby(sorted(files, key=_source_of), key=_source_of):
+            accepted, refused = layout.requests_part(ds, source, dataset_id), layout.rejects_part(ds, source, dataset_id)
+            requests = tables.enter_context(writing_table(accepted, REQUESTS))
+            rejects = tables.enter_context(writing_table(refused, REJECTS))
             for outcome in _outcomes(of_source, validator, tokenizer, count, on_rows):
                 count.add(outcome)
                 _write(outcome, requests, rejects, ds)
-        parts.append((str(accepted), str(refused)))
-    if count.rows != count.requests + count.reasons.total():
-        raise DamageError(f"ingest lost count: {count.rows} rows, {count.requests} requests, {count.reasons} rejects")
+            requests.flush()
+            rejects.flush()
+            parts.append((accepted, refused))
+        if count.rows != count.requests + count.reasons.total():
+            raise DamageError(f"ingest lost count: {count.rows} rows, {count.requests} requests, {count.reasons} rejects")
     dataset = Dataset(
-        dataset_id,
-        ds,
-        len(files),
-        count.rows,
-        count.requests,
-        dict(count.reasons),
-        tuple(count.examples),
-        tuple(accepted for accepted, _ in parts),
-        tuple(refused for _, refused in parts),
+        dataset_id=dataset_id,
+        ds=ds,
+        files=len(files),
+        rows=count.rows,
+        requests=count.requests,
+        reject_reasons=dict(count.reasons),
+        examples=tuple(count.examples),
+        request_parts=tuple(str(accepted) for accepted, _ in parts),
+        reject_parts=tuple(str(refused) for _, refused in parts),
     )
     write_json(layout.dataset_manifest(dataset_id), dataset.to_dict())
     return dataset
+
+
+def _source_of(file: SourceFile) -> str:
+    return file.source
 
 
 def _outcomes(
@@ -92,13 +111,12 @@ def _outcomes(
 ) -> Iterator[Request | Reject]:
     """One source's rows, each as its request or its reject, in file order."""
     seen: dict[str, str] = {}
-    located = ((file, row) for file in files for row in _rows(file, validator.config.format))
-    while chunk := list(islice(located, _CHUNK)):
-        checked = [_once(validator.request(file, row), seen) for file, row in chunk]
-        tokenised = iter(tokenise([outcome for outcome in checked if isinstance(outcome, Request)], tokenizer))
-        for (file, row), outcome in zip(chunk, checked, strict=True):
-            last = next(tokenised) if isinstance(outcome, Request) else outcome
-            yield _reject(file, row, last) if isinstance(last, Fault) else last
+    rows = ((file, row) for file in files for row in _rows(file, validator.config.format))
+    for chunk in _chunks(_screen(file, row, validator, tokenizer) for file, row in rows):
+        tokenised = iter(tokenise([one.asked for one in chunk if not isinstance(one.asked, Fault)], tokenizer))
+        for one in chunk:
+            outcome = one.asked if isinstance(one.asked, Fault) else _once(next(tokenised), seen)
+            yield _rejected(one.place, outcome) if isinstance(outcome, Fault) else outcome
         count.rows += len(chunk)
         on_rows(count.rows)
 
@@ -112,24 +130,49 @@ def _rows(file: SourceFile, given_format: str | None) -> Iterator[Row]:
         case "tsv":
             return read_csv(file.path, delimiter="\t")
         case _:
-            return iter([unsupported(file.path)])
+            return iter([unsupported(file.name)])
+
+
+def _screen(file: SourceFile, row: Row, validator: Validator, tokenizer: Tokenizer) -> _Screened:
+    """What can be said of a row before its tokens are known; its content, which may be large, is let go."""
+    place = Reject(file.source, file.name, row.line, row.byte_offset, validator.shown_id(row), "", "", row.raw)
+    request = validator.request(file, row)
+    if isinstance(request, Fault):
+        return _Screened(place, request)
+    prompt = prompt_of(request, tokenizer)
+    return _Screened(place, prompt if isinstance(prompt, Fault) else (request, prompt))
+
+
+def _chunks(screened: Iterable[_Screened]) -> Iterator[list[_Screened]]:
+    """Rows in numbers that are worth a call of the tokenizer and fit into memory."""
+    chunk: list[_Screened] = []
+    num_chars = 0
+    for one in screened:
+        chunk.append(one)
+        num_chars += 0 if isinstance(one.asked, Fault) else len(one.asked[1])
+        if len(chunk) >= _CHUNK_ROWS or num_chars >= _CHUNK_CHARS:
+            yield chunk
+            chunk, num_chars = [], 0
+    if chunk:
+        yield chunk
 
 
 def _once(outcome: Request | Fault, seen: dict[str, str]) -> Request | Fault:
-    """The first row with an id is the request; a later one is a fault that names the first."""
+    """The first request with an id is the request; a later one is a fault that names the first."""
     if isinstance(outcome, Fault):
         return outcome
     place = f"{outcome.file} line {outcome.line}"
     first = seen.setdefault(outcome.request_id, place)
     if first is place:
         return outcome
-    return Fault("duplicate_id", f"the id {outcome.custom_id!r} was used before in this source, at {first}")
+    return Fault("duplicate_id", f"the id was used before in this source, at {first}: {outcome.custom_id!r}")
 
 
-def _reject(file: SourceFile, row: Row, fault: Fault) -> Reject:
-    custom_id = None if isinstance(row.content, Fault) else row.content.get("custom_id")
-    shown = None if custom_id is None else str(custom_id)
-    return Reject(file.source, file.name, row.line, row.byte_offset, shown, fault.reason, fault.message, row.raw)
+def _rejected(place: Reject, fault: Fault) -> Reject:
+    message = fault.message
+    if len(message) > _MAX_MESSAGE_CHARS:  # it may quote the row
+        message = f"{message[: _MAX_MESSAGE_CHARS - 1]}…"
+    return replace(place, reason=fault.reason, message=message)
 
 
 def _write(outcome: Request | Reject, requests: TableWriter, rejects: TableWriter, ds: str) -> None:

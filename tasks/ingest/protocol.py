@@ -4,10 +4,21 @@ Names and ranges are those of the OpenAI API and of vLLM's extensions to it. Val
 is no number) and lax for CSV, where everything is text. A parameter that is not honoured is an error, never ignored.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+import orjson
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+
+def _no_nul(text: str) -> str:
+    """A NUL is never meant, and databases and C libraries that read the results stop at it."""
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_no_nul)]
 Positive = Annotated[int, Field(ge=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -16,6 +27,15 @@ IGNORED = frozenset(
     ("user", "metadata", "store", "service_tier", "stream", "stream_options", "safety_identifier", "prompt_cache_key")
 )
 """Body fields that do not change the answer of a batch job."""
+
+NOT_HONOURED = frozenset(
+    (
+        *("best_of", "function_call", "functions", "guided_choice", "guided_grammar", "guided_json", "guided_regex"),
+        *("logit_bias", "logprobs", "prompt_logprobs", "response_format", "stop_token_ids", "structured_outputs"),
+        *("tool_choice", "tools", "top_logprobs"),
+    )
+)
+"""Parameters that a plain row may bring in vain. Its other unknown fields are the user's own and not looked at."""
 
 _NEUTRAL: tuple[Any, ...] = (None, False, [], {}, "none", {"type": "text"})
 
@@ -30,13 +50,13 @@ class Parameters(BaseModel):
     min_tokens: Annotated[int, Field(ge=0)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
-    top_k: Annotated[int, Field(ge=-1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, lt=2**31)] | None = None
     min_p: Share | None = None
     seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2, allow_inf_nan=False)] | None = None
-    stop: str | list[str] | None = None
+    stop: Text | Annotated[list[Text], Field(fail_fast=True)] | None = None
     ignore_eos: bool | None = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
 
@@ -52,32 +72,65 @@ class TextPart(BaseModel):
     """The one kind of content part that a text model reads."""
 
     type: Literal["text", "input_text"]
-    text: str
+    text: Text
 
 
-class Message(BaseModel):
-    """One turn of a chat."""
+class Function(BaseModel):
+    """What an earlier turn called. Chat templates want the arguments as an object; the API has them as its JSON text."""
 
     model_config = ConfigDict(extra="allow")
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
-    name: str | None = None
+    name: Text
+    arguments: dict[str, Any] = {}
+
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _parsed(cls, value: Any) -> Any:
+        return orjson.loads(value or "{}") if isinstance(value, str) else value
+
+
+class ToolCall(BaseModel):
+    """A call that an earlier turn of the assistant made."""
+
+    model_config = ConfigDict(extra="allow")
+
+    function: Function
+
+
+class Message(BaseModel):
+    """One turn of a chat. Calls of an earlier turn and what they gave are text like any other, for the template to show."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Annotated[list[TextPart], Field(fail_fast=True)]
+    name: Text | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: Text | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _calls_need_no_content(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("tool_calls") and value.get("content") is None:
+            return {**value, "content": ""}
+        return value
 
     @field_validator("content", mode="before")
     @classmethod
     def _only_text(cls, value: Any) -> Any:
         if value is None:
             raise ValueError("must not be null")
-        kinds = [part.get("type") for part in value if isinstance(part, dict)] if isinstance(value, list) else []
-        for kind in kinds:
-            if kind not in ("text", "input_text"):
+        for part in value if isinstance(value, list) else ():
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(kind, str) and kind not in ("text", "input_text"):
                 raise ValueError(f"a content part of type {kind!r} is not supported by a text model")
         return value
 
     @model_validator(mode="after")
-    def _no_tools(self) -> "Message":
-        for name in ("tool_calls", "function_call", "audio"):
+    def _nothing_unheard(self) -> "Message":
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"'tool_calls' belong to the assistant, not to {self.role!r}")
+        for name in ("function_call", "audio"):
             if (self.model_extra or {}).get(name):
                 raise ValueError(f"{name!r} is not supported")
         return self
@@ -86,6 +139,14 @@ class Message(BaseModel):
     def flat_text(self) -> str:
         """The content as one string, parts joined by line breaks as vLLM joins them."""
         return self.content if isinstance(self.content, str) else "\n".join(part.text for part in self.content)
+
+    def as_given(self) -> dict[str, Any]:
+        """The fields that a chat template may read."""
+        kept = {"role", "content", "name", "tool_calls", "tool_call_id"}
+        return self.model_dump(include=kept, exclude_none=True)
+
+
+Messages = Annotated[list[Message], Field(min_length=1, fail_fast=True)]
 
 
 class Body(Parameters):
@@ -106,19 +167,46 @@ class Body(Parameters):
 class ChatBody(Body):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Messages
 
 
 class CompletionBody(Body):
     """The body of /v1/completions, one prompt a line."""
 
-    prompt: str
+    prompt: Text
+
+
+class PlainRow(Parameters):
+    """A row of a table: a prompt or messages, parameters, and fields of the user's own."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    messages: Messages | None = None
+    prompt: Text | None = None
+    system: Text | None = None
+
+    @model_validator(mode="after")
+    def _nothing_unheard(self) -> "PlainRow":
+        for name, value in (self.model_extra or {}).items():
+            if name in NOT_HONOURED and not isinstance(value, str) and value not in _NEUTRAL:
+                raise ValueError(f"the parameter {name!r} is not supported")
+        return self
 
 
 class BatchLine(BaseModel):
     """One line of an OpenAI batch file; the body is checked by its endpoint's own model."""
 
-    custom_id: str | int | None = None
-    method: Literal["POST"] = "POST"
+    custom_id: Any = None
+    method: Literal["POST"] | None = None
     url: str
     body: dict[str, Any]
+
+
+def first_error(error: ValidationError, columns: Mapping[str, str]) -> str:
+    """The field, and what is wrong with it; `columns` gives the names that the user has for fields of ours."""
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    worst = max(errors, key=lambda one: len(one["loc"]))  # of a union's branches the one that came furthest was meant
+    path = [str(part) for part in worst["loc"] if isinstance(part, int) or part.isidentifier()]  # not the branches' names
+    where = ".".join([columns.get(path[0], path[0]), *path[1:]]) if path else ""
+    message = str(worst["msg"]).removeprefix("Value error, ")
+    return f"{where}: {message}" if where else message

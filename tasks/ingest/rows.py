@@ -1,21 +1,17 @@
-"""A file to its rows, one at a time and in bounded memory, each with the place where it stands.
+"""Row and Fault: what a file's reader hands over, one at a time, each with the place where it stands.
 
 Every row comes out exactly once: as fields, or as a Fault that says what is wrong with it. Nothing is guessed about
 types: CSV cells stay text.
 """
 
-import csv
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import orjson
+MAX_ROW_BYTES = 128 << 20
+"""A longer row is read over, not into memory: it is no prompt, but a file without line breaks."""
 
-_MAX_RAW = 65_536
-_DELIMITERS = (",", "\t", ";", "|")
-csv.field_size_limit(sys.maxsize)
+_MAX_RAW_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row as it stands in the file. `line` counts from 1; `raw` is its text, cut at 64 KiB. Text cells: from CSV."""
+    """One row as it stands in the file. `line` counts from 1; `raw` is its text, cut at 64 KiB. Text cells: from CSV.
+
+    A fault of the file as a whole stands on line 0.
+    """
 
     line: int
     byte_offset: int | None
@@ -37,77 +36,31 @@ class Row:
     has_text_cells: bool = False
 
 
-def read_jsonl(path: Path) -> Iterator[Row]:
-    """Rows of a JSON-lines file; blank lines are not rows."""
-    with path.open("rb") as stream:
-        offset = 0
-        for number, line in enumerate(stream, start=1):
-            if number == 1 and line.startswith((b"\xff\xfe", b"\xfe\xff")):
-                yield _file_fault("encoding", f"looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
-                return
-            data = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-            if data.strip():
-                yield Row(number, offset, _shown(data), _parse(data))
-            offset += len(line)
+def as_unicode(text: str) -> str:
+    """Text that tables can hold, from a name whose bytes need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _parse(data: bytes) -> Mapping[str, Any] | Fault:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        return Fault("malformed_json", f"not valid JSON: {error}")
-    if not isinstance(value, dict):
-        return Fault("not_an_object", f"a JSON object was expected, not {type(value).__name__}")
-    return value
+def raw_text(data: bytes) -> str:
+    """The beginning of a row's bytes, for people."""
+    return data[:_MAX_RAW_BYTES].rstrip(b"\r\n").decode("utf-8", "replace")
 
 
-def read_csv(path: Path, *, delimiter: str | None) -> Iterator[Row]:
-    """Rows of a delimited file with a header; the delimiter is read off the header when it is not given."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        header_line = stream.readline()
-        if header_line.startswith(("\udcff\udcfe", "\udcfe\udcff")):
-            yield _file_fault("encoding", f"looks like UTF-16; convert it: iconv -f UTF-16 -t UTF-8 {path.name}")
-            return
-        stream.seek(0)
-        chosen = delimiter or max(_DELIMITERS, key=header_line.count)
-        reader = csv.reader(stream, delimiter=chosen)
-        header = next(reader, [])
-        yield from _csv_rows(reader, header)
-
-
-def _csv_rows(reader: Any, header: list[str]) -> Iterator[Row]:
-    while True:
-        line = reader.line_num + 1
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            yield Row(line, None, "", Fault("malformed_csv", f"not valid CSV: {error}"), True)
-            continue
-        if cells:
-            raw = ",".join(cells)
-            yield Row(line, None, _shown(raw.encode("utf-8", "surrogateescape")), _record(header, cells), True)
-
-
-def _record(header: list[str], cells: list[str]) -> Mapping[str, Any] | Fault:
-    if len(cells) != len(header):
-        return Fault("malformed_csv", f"{len(cells)} cells in a row of a table with {len(header)} columns")
-    try:
-        "".join(cells).encode("utf-8")
-    except UnicodeEncodeError:
-        return Fault("encoding", "not valid UTF-8; convert the file to UTF-8")
-    return {name: cell for name, cell in zip(header, cells, strict=True) if cell != ""}
-
-
-def _file_fault(reason: str, message: str) -> Row:
-    return Row(0, 0, "", Fault(reason, message))
-
-
-def unsupported(path: Path) -> Row:
+def unsupported(name: str) -> Row:
     """The one row that stands for a file of a kind that is not read."""
-    return _file_fault("unsupported_format", f"{path.name}: not a .jsonl, .ndjson, .csv or .tsv file; use --format")
+    return _of_file("unsupported_format", f"{name}: not a .jsonl, .ndjson, .csv or .tsv file; use --format")
 
 
-def _shown(data: bytes) -> str:
-    return data[:_MAX_RAW].rstrip(b"\r\n").decode("utf-8", "replace")
+def utf16(head: bytes, name: str) -> Row | None:
+    """The one row that stands for a file in UTF-16, told by its first two bytes; None when it is not in UTF-16."""
+    if head in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "UTF-16"
+    elif len(head) == 2 and (head[0] == 0) != (head[1] == 0):
+        encoding = "UTF-16LE" if head[1] == 0 else "UTF-16BE"
+    else:
+        return None
+    return _of_file("encoding", f"looks like UTF-16; convert it: iconv -f {encoding} -t UTF-8 {name}")
+
+
+def _of_file(reason: str, message: str) -> Row:
+    return Row(0, 0, "", Fault(reason, message))

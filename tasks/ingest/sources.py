@@ -1,15 +1,18 @@
 """Paths that a user names to the files of each business source, and the digest that names a dataset.
 
 A folder with sub-folders is an inbox: each sub-folder is a source. Any other folder is one source, and a single file is a
-source named like itself. Notes that lie beside data (README, LICENSE, hidden files, *.md, *.toml) are not data.
+source named like itself. Notes that lie beside data (README, LICENSE, *.md, *.toml, all that is hidden) are not data.
+Links are followed; one that leads nowhere counts as a file, so that it is missed.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tasks.core.errors import InputError
+from tasks.ingest.rows import as_unicode
 
 _NOT_DATA_NAMES = ("README", "LICENSE", "NOTICE", "COPYING")
 _NOT_DATA_SUFFIXES = (".md", ".toml")
@@ -32,48 +35,79 @@ class SourceFile:
 
 def discover(paths: Sequence[Path], source: str | None) -> list[SourceFile]:
     """All input files in a fixed order. Raises InputError for a path that is missing, and when nothing is found."""
-    files = sorted({file for path in paths for file in _files_of(path, source)}, key=lambda f: (f.source, f.name))
-    if not files:
+    found: dict[tuple[str, str], SourceFile] = {}
+    named = (file for path in paths for file in _files_of(path, source))
+    for file in sorted(named, key=lambda file: (file.source, file.name)):
+        first = found.setdefault((file.source, file.name), file)
+        if os.path.realpath(first.path) != os.path.realpath(file.path):
+            both = f"{first.path} and {file.path}"
+            raise InputError(f"{both} would both be {file.name!r} of source {file.source!r}; rename one of them")
+    if not found:
         raise InputError(f"no input files in {', '.join(map(str, paths))}; put .jsonl or .csv files there")
-    seen: dict[tuple[str, str], Path] = {}
-    for file in files:
-        other = seen.setdefault((file.source, file.name), file.path)
-        if other != file.path:
-            raise InputError(f"{file.path} and {other} have the same name in source {file.source!r}; use --source")
-    return files
+    return list(found.values())
 
 
-def _files_of(path: Path, source: str | None) -> Iterable[SourceFile]:
-    path = path.expanduser()
-    if not path.exists():
-        raise InputError(f"no such file or folder: {path}")
-    if path.is_file():
-        return [SourceFile(source or path.stem, path, path.name)]
+def _files_of(path: Path, source: str | None) -> list[SourceFile]:
+    path = Path(os.path.expanduser(path))  # Path.expanduser raises for a user that is not there
+    try:
+        if path.is_dir():
+            return _files_of_folder(path, source)
+        if path.is_file():
+            return [_source_file(source or path.stem, path, path.name)]
+        is_there = path.exists()
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename or path}: {error.strerror}") from error
+    if is_there:
+        raise InputError(f"{path} is neither a file nor a folder; write what comes out of it to a file first")
+    raise InputError(f"no such file or folder: {path}")
+
+
+def _files_of_folder(path: Path, source: str | None) -> list[SourceFile]:
     folders = [child for child in sorted(path.iterdir()) if child.is_dir() and not child.name.startswith(".")]
     if not folders:
         return _files_in(path, source or path.resolve().name)
-    loose = [child.name for child in path.iterdir() if child.is_file() and _is_data(child)]
+    loose = sorted(child.name for child in path.iterdir() if not child.is_dir() and _is_data(child))
     if loose:
         raise InputError(f"{path} has both sub-folders and files ({loose[0]}): put each file into its source's folder")
     return [file for folder in folders for file in _files_in(folder, source or folder.name)]
 
 
 def _files_in(folder: Path, source: str) -> list[SourceFile]:
-    found = sorted(file for file in folder.rglob("*") if file.is_file() and _is_data(file))
-    return [SourceFile(source, file, file.relative_to(folder).as_posix()) for file in found]
+    return [_source_file(source, file, file.relative_to(folder).as_posix()) for file in _walk(folder) if _is_data(file)]
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Everything but folders under a folder. None is entered twice: a link may lead back up."""
+    entered: set[str] = set()
+    for here, folders, names in os.walk(folder, onerror=_give_up, followlinks=True):
+        real = os.path.realpath(here)
+        folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
+        if real not in entered:
+            yield from (Path(here, name) for name in sorted(names))
+        entered.add(real)
+
+
+def _give_up(error: OSError) -> None:
+    raise error
 
 
 def _is_data(path: Path) -> bool:
-    return not (
-        path.name.startswith(".") or path.stem.upper() in _NOT_DATA_NAMES or path.suffix.lower() in _NOT_DATA_SUFFIXES
-    )
+    if path.name.startswith(".") or path.suffix.lower() in _NOT_DATA_SUFFIXES:
+        return False
+    if path.stem.upper() in _NOT_DATA_NAMES and path.suffix.lower() not in _FORMATS:
+        return False
+    return path.is_file() or not path.exists()
+
+
+def _source_file(source: str, path: Path, name: str) -> SourceFile:
+    return SourceFile(as_unicode(source), path, as_unicode(name))
 
 
 def digest_files(files: Sequence[SourceFile]) -> str:
     """A hexadecimal BLAKE2b over the sources, names and bytes of all files. Raises InputError for an unreadable one."""
     total = hashlib.blake2b(digest_size=32)
     for file in files:
-        total.update(f"{file.source}\0{file.name}\0".encode("utf-8", "surrogateescape"))
+        total.update(f"{file.source}\0{file.name}\0".encode())
         try:
             with file.path.open("rb") as stream:
                 total.update(hashlib.file_digest(stream, "blake2b").digest())

@@ -9,25 +9,8 @@ from tasks.core.request import Request
 from tasks.ingest.rows import Fault
 
 
-def tokenise(requests: Sequence[Request], tokenizer: Tokenizer) -> list[Request | Fault]:
-    """One outcome per request, in order.
-
-    `max_tokens` is cut to the room that the prompt leaves in the model's context; a prompt that leaves room for no token
-    is a Fault with both numbers, and one that is far too long is found out by its bytes, without tokenising it.
-    """
-    prompts = [_prompt(request, tokenizer) for request in requests]
-    fit = [place for place, prompt in enumerate(prompts) if isinstance(prompt, str)]
-    texts = [prompt for prompt in prompts if isinstance(prompt, str)]
-    encoded = tokenizer.encode(texts, rendered=[requests[place].messages is not None for place in fit])
-    outcomes: dict[int, Request | Fault] = {
-        place: _fitted(requests[place], ids, tokenizer.max_model_len) for place, ids in zip(fit, encoded, strict=True)
-    }
-    outcomes |= {place: prompt for place, prompt in enumerate(prompts) if isinstance(prompt, Fault)}
-    return [outcomes[place] for place in range(len(requests))]
-
-
-def _prompt(request: Request, tokenizer: Tokenizer) -> str | Fault:
-    """The text that the model reads."""
+def prompt_of(request: Request, tokenizer: Tokenizer) -> str | Fault:
+    """The text that the model reads; one that is far too long is found out by its bytes, without tokenising it."""
     text = request.text
     if request.messages is not None:
         try:
@@ -40,10 +23,23 @@ def _prompt(request: Request, tokenizer: Tokenizer) -> str | Fault:
     return text
 
 
+def tokenise(asked: Sequence[tuple[Request, str]], tokenizer: Tokenizer) -> list[Request | Fault]:
+    """One outcome per request, in order; each comes with its prompt.
+
+    `max_tokens` is cut to the room that the prompt leaves in the model's context; a prompt that leaves room for no token
+    is a Fault with both numbers.
+    """
+    rendered = [request.messages is not None for request, _ in asked]
+    encoded = tokenizer.encode([prompt for _, prompt in asked], rendered=rendered)
+    return [_fitted(request, ids, tokenizer.max_model_len) for (request, _), ids in zip(asked, encoded, strict=True)]
+
+
 def _fitted(request: Request, ids: list[int], max_model_len: int) -> Request | Fault:
     room = max_model_len - len(ids)
     if room < 1:
         return _too_long(str(len(ids)), max_model_len)
+    if not ids:
+        return Fault("empty_prompt", "the model's tokenizer makes nothing of this text")
     sampling = request.sampling
     if sampling.max_tokens > room:
         sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))

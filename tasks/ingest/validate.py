@@ -10,11 +10,12 @@ from pydantic import ValidationError
 
 from tasks.core.config import InputConfig, SamplingDefaults
 from tasks.core.request import Request, SamplingParams
-from tasks.ingest.protocol import BatchLine, ChatBody, CompletionBody, Message, Parameters
+from tasks.ingest.protocol import BatchLine, ChatBody, CompletionBody, Message, Parameters, PlainRow, first_error
 from tasks.ingest.rows import Fault, Row
 from tasks.ingest.sources import SourceFile
 
 _ID_COLUMNS = ("custom_id", "id", "request_id")
+_MAX_ID_CHARS = 512
 _ENDPOINTS = "/v1/chat/completions and /v1/completions"
 
 
@@ -32,59 +33,92 @@ class Validator:
         if isinstance(row.content, Fault):
             return row.content
         try:
-            if "body" in row.content or "url" in row.content:
+            if self._is_batch_line(row.content):
                 return self._batch_line(file, row, row.content)
             return self._plain(file, row, row.content)
         except ValidationError as error:
-            return Fault("invalid_request", _first_error(error))
-        except orjson.JSONDecodeError as error:
-            return Fault("malformed_json", f"{self.config.messages_column}: not valid JSON: {error}")
+            columns = {"messages": self.config.messages_column, "prompt": self.config.prompt_column}
+            return Fault("invalid_request", first_error(error, {} if self._is_batch_line(row.content) else columns))
         except _RowError as refused:
             return Fault(refused.reason, str(refused))
+        except RecursionError:
+            return Fault("malformed_json", "nested too deeply")
+
+    def shown_id(self, row: Row) -> str | None:
+        """The id that the row brings, as far as it can be made out."""
+        if isinstance(row.content, Fault):
+            return None
+        given = row.content.get("custom_id") if self._is_batch_line(row.content) else self._plain_id(row.content)
+        is_shown = isinstance(given, str | int) and not isinstance(given, bool)
+        return str(given)[:_MAX_ID_CHARS] if is_shown else None
+
+    def _is_batch_line(self, content: Mapping[str, Any]) -> bool:
+        """Whether it is a line of an OpenAI batch file; a table may well have columns that are named `url` or `body`."""
+        url = content.get("url")
+        if isinstance(url, str) and url.startswith("/v1/"):
+            return True
+        is_plain = self.config.prompt_column in content or self.config.messages_column in content
+        return isinstance(content.get("body"), dict) and not is_plain
 
     def _batch_line(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
         line = BatchLine.model_validate(content, strict=True)
         if line.url == "/v1/chat/completions":
             chat = ChatBody.model_validate(line.body, strict=True)
-            return self._chat(file, row, line.custom_id, chat.messages, chat, chat.model)
+            self._check_model(chat.model)
+            turns = _led(chat.messages, self.config.system)
+            return self._chat(file, row, line.custom_id, turns, chat, chat.model)
         if line.url == "/v1/completions":
             body = CompletionBody.model_validate(line.body, strict=True)
             self._check_model(body.model)
+            _check_text(body.prompt, "prompt")
             return self._build(file, row, line.custom_id, None, body.prompt, body, body.model)
         raise _RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
 
     def _plain(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
-        parameters = Parameters.model_validate(content, strict=not row.has_text_cells)
-        messages, prompt = content.get(self.config.messages_column), content.get(self.config.prompt_column)
-        if messages is not None:
-            value = orjson.loads(messages) if isinstance(messages, str) and messages[:1] == "[" else messages
-            turns = ChatBody.model_validate({"messages": value}, strict=True).messages
-        elif isinstance(prompt, str):
-            turns = [Message(role="user", content=prompt)]
-            if isinstance(system := content.get("system"), str):
-                turns.insert(0, Message(role="system", content=system))
+        messages = self._messages(content)
+        prompt = content.get(self.config.prompt_column) if messages is None else None
+        given = {**content, "messages": messages, "prompt": prompt}
+        plain = PlainRow.model_validate(given, strict=not row.has_text_cells)
+        if plain.messages is not None:
+            turns = plain.messages
+        elif plain.prompt is not None:
+            _check_text(plain.prompt, self.config.prompt_column)
+            turns = [Message(role="user", content=plain.prompt)]
         else:
             raise _RowError("no_prompt", self._no_prompt(content))
-        return self._chat(file, row, self._plain_id(content), turns, parameters, None)
+        has_system = plain.system is not None and plain.system.strip()
+        turns = _led(turns, plain.system if has_system else self.config.system)
+        return self._chat(file, row, self._plain_id(content), turns, plain, None)
+
+    def _messages(self, content: Mapping[str, Any]) -> Any:
+        """The messages as they are, or parsed where they stand as JSON text in one cell."""
+        value = content.get(self.config.messages_column)
+        if not isinstance(value, str) or not value.lstrip().startswith("["):
+            return value
+        try:
+            return orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise _RowError("malformed_json", f"{self.config.messages_column}: not valid JSON: {error}") from error
 
     def _no_prompt(self, content: Mapping[str, Any]) -> str:
-        wanted = f"{self.config.prompt_column!r} or {self.config.messages_column!r}"
+        columns = (self.config.prompt_column, self.config.messages_column)
+        if there := [column for column in columns if column in content]:
+            return f"{there[0]}: is empty"
+        wanted = " or ".join(map(repr, columns))
         return f"no text in {wanted}; the row has {', '.join(map(repr, content))}: name one with --prompt-column"
 
     def _plain_id(self, content: Mapping[str, Any]) -> Any:
         columns = (self.config.id_column,) if self.config.id_column else _ID_COLUMNS
-        return next((content[column] for column in columns if content.get(column) is not None), None)
+        return next((content[column] for column in columns if not _is_blank(content.get(column))), None)
 
     def _chat(
         self, file: SourceFile, row: Row, custom_id: Any, turns: list[Message], body: Parameters, model: str | None
     ) -> Request:
-        self._check_model(model)
-        if self.config.system is not None and turns[0].role not in ("system", "developer"):
-            turns = [Message(role="system", content=self.config.system), *turns]
         asked = [turn.flat_text for turn in turns if turn.role == "user"]
-        kept = {"role", "content", "name"}
-        messages = json.dumps([turn.model_dump(include=kept, exclude_none=True) for turn in turns], ensure_ascii=False)
-        return self._build(file, row, custom_id, messages, asked[-1] if asked else "", body, model)
+        text = asked[-1] if asked else ""
+        _check_text(text, self.config.messages_column)
+        messages = json.dumps([turn.as_given() for turn in turns], ensure_ascii=False)
+        return self._build(file, row, custom_id, messages, text, body, model)
 
     def _build(
         self,
@@ -96,21 +130,18 @@ class Validator:
         body: Parameters,
         model: str | None,
     ) -> Request:
-        if not text.strip():
-            raise _RowError("empty_prompt", "the prompt is empty")
         name = _identity(custom_id) or f"{file.name}:{row.line}"
-        sampling = _sampling(body, self.defaults)
         return Request(
-            f"{file.source}/{name}",
-            name,
-            file.source,
-            file.name,
-            row.line,
-            messages,
-            text,
-            sampling,
-            body.n or 1,
-            model,
+            request_id=f"{file.source}/{name}",
+            custom_id=name,
+            source=file.source,
+            file=file.name,
+            line=row.line,
+            messages=messages,
+            text=text,
+            sampling=_sampling(body, self.defaults),
+            n=body.n or 1,
+            requested_model=model,
         )
 
     def _check_model(self, model: str | None) -> None:
@@ -128,11 +159,32 @@ class _RowError(Exception):
         self.reason = reason
 
 
+def _led(turns: list[Message], system: str | None) -> list[Message]:
+    """The turns with a system prompt in front, unless they bring their own or there is none."""
+    if system is None or turns[0].role in ("system", "developer"):
+        return turns
+    return [Message(role="system", content=system), *turns]
+
+
+def _check_text(text: str, column: str) -> None:
+    if not text.strip():
+        raise _RowError("empty_prompt", f"{column}: nothing is asked, the user's text is empty")
+
+
+def _is_blank(custom_id: Any) -> bool:
+    return custom_id is None or (isinstance(custom_id, str) and not custom_id.strip())
+
+
 def _identity(custom_id: Any) -> str | None:
-    if isinstance(custom_id, bool) or not isinstance(custom_id, str | int | None):
-        raise _RowError("invalid_id", f"an id must be text or a whole number, not {type(custom_id).__name__}")
-    name = "" if custom_id is None else str(custom_id)
-    return name if name.strip() else None
+    """The id as text, or None where the row has none."""
+    if _is_blank(custom_id):
+        return None
+    if isinstance(custom_id, bool) or not isinstance(custom_id, str | int):
+        raise _RowError("invalid_id", f"the id must be text or a whole number, not {type(custom_id).__name__}")
+    name = str(custom_id)
+    if "\0" in name or len(name) > _MAX_ID_CHARS:
+        raise _RowError("invalid_id", f"the id must be at most {_MAX_ID_CHARS} characters, without a NUL among them")
+    return name
 
 
 def _sampling(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:
@@ -155,10 +207,3 @@ def _sampling(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:
         stop=stop,
         ignore_eos=bool(body.ignore_eos),
     )
-
-
-def _first_error(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"]))
-    message = str(first["msg"]).removeprefix("Value error, ")
-    return f"{where}: {message}" if where else message

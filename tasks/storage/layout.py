@@ -1,8 +1,11 @@
 """Where every file lives; the only place that knows. Paths come out, nothing is created."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote
+
+_MAX_PARTITION_BYTES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +34,18 @@ class Layout:
         return self._part("rejects", ds, source, dataset_id)
 
     def _part(self, table: str, ds: str, source: str, dataset_id: str) -> Path:
-        return self.data / table / f"ds={ds}" / f"source={quote(source, safe='')}" / f"{dataset_id}.parquet"
+        return self.data / table / f"ds={ds}" / f"source={_partition(source)}" / f"{dataset_id}.parquet"
 
     def run(self, run_id: str) -> "Run":
         return Run(run_id, self.runs / run_id, self.checkpoints / run_id)
+
+
+def _partition(source: str) -> str:
+    """A source's name as a folder's; the tables have a column with the name itself. File systems allow 255 bytes."""
+    quoted = quote(source, safe="")
+    if len(quoted) <= _MAX_PARTITION_BYTES:
+        return quoted
+    return f"{quoted[:_MAX_PARTITION_BYTES]}-{blake2b(source.encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

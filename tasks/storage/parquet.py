@@ -4,7 +4,7 @@ Every part of a table has exactly the schema written here, so a plain glob over 
 pyarrow besides the query room.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,8 @@ FAILURES = pa.schema(
 )
 
 _ROWS_PER_GROUP = 4096
+_VALUES_PER_GROUP = 8_000_000
+"""Token ids and characters, so that a group of long prompts fits into memory."""
 
 Row = Mapping[str, Any]
 
@@ -125,19 +127,21 @@ class TableWriter:
         self._writer = writer
         self._schema = schema
         self._rows: list[Row] = []
+        self._num_values = 0
         self.num_rows = 0
 
     def append(self, row: Row) -> None:
         """Keep a row for the next row group. Raises pyarrow.ArrowInvalid when a value does not fit the schema."""
         self._rows.append(row)
+        self._num_values += sum(len(value) for value in row.values() if isinstance(value, Sized))
         self.num_rows += 1
-        if len(self._rows) >= _ROWS_PER_GROUP:
+        if len(self._rows) >= _ROWS_PER_GROUP or self._num_values >= _VALUES_PER_GROUP:
             self.flush()
 
     def flush(self) -> None:
         """Hand the kept rows over as one row group."""
         self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-        self._rows = []
+        self._rows, self._num_values = [], 0
 
 
 @contextmanager

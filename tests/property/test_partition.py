@@ -1,13 +1,14 @@
 """Grouping and packing lose nothing, double nothing and keep their budgets."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tasks.core.config import PlanConfig
+from tasks.core.config import GroupConfig, PlanConfig
 from tasks.core.plan import BUCKETS, GroupMember, bucket_of
 from tasks.core.request import SamplingParams
 from tasks.group.prefix import Grouping, group
@@ -33,12 +34,13 @@ BUDGETS = st.builds(PlanConfig, max_batch_tokens=st.integers(1, 5000), max_batch
 class HashEncoder:
     """Stands in for the sentence encoder: a vector that depends on the text alone."""
 
-    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return np.array([[len(text), sum(text.encode()) % 7, 1.0] for text in texts], dtype=np.float32)
 
 
-def grouped(members: list[GroupMember], cluster_size: int = 3) -> Grouping:
-    return group(members, HashEncoder(), cluster_size)  # type: ignore[arg-type]
+def grouped(members: list[GroupMember]) -> Grouping:
+    """Sources of six to nine requests are clustered by meaning, smaller and larger ones are not."""
+    return group(members, HashEncoder, GroupConfig(cluster_size=3, max_embedded_rows=9))
 
 
 @settings(deadline=None, max_examples=60)

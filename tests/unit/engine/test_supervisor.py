@@ -55,16 +55,24 @@ def test_dead_child_is_restarted_and_given_up_with_its_last_words(supervise: Sup
     assert [report["phase"] for report in heard] == ["restarting", "restarting"]
 
 
+def test_unfit_child_is_not_tried_again(supervise: Supervise) -> None:
+    """A child that says why it cannot run ends the run with that reason, at once."""
+    supervisor, heard = supervise("say(phase='failed', reason='No space left on device: /x'); sys.exit(3)")
+    with pytest.raises(EngineError, match="No space left on device: /x"):
+        supervisor.run()
+    assert [report["phase"] for report in heard] == ["failed"]
+
+
 def test_progress_renews_patience(supervise: Supervise, tmp_path: Path) -> None:
     """Deaths with new tokens in between do not add up: the work gets done in the end."""
     state = tmp_path / "state"
     code = (
         f"p = {str(state)!r}; n = int(open(p).read()) if os.path.exists(p) else 0; open(p, 'w').write(str(n + 1))\n"
-        "say(phase='running', generated_tokens=n + 1)\n"
+        "say(phase='running', generated_tokens=6 - n)\n"
         "sys.exit(0 if n == 5 else 1)"
     )
     supervisor, _ = supervise(code, max_restarts=1)
-    assert supervisor.run()["generated_tokens"] == 6
+    assert supervisor.run()["generated_tokens"] == 1
 
 
 def test_hung_child_is_killed_and_restarted(supervise: Supervise, tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""A JSON-lines file to its rows, in the memory of one row. Blank lines are not rows."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, raw_text, utf16
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_jsonl(path: Path, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Row]:
+    """Each line that is not blank, as a row."""
+    with path.open("rb") as stream:
+        if fault := utf16(stream.peek(2)[:2], path.name):
+            yield fault
+            return
+        number, offset = 1, 0
+        while line := stream.readline(max_row_bytes):
+            is_cut = len(line) == max_row_bytes and not line.endswith(b"\n")
+            rest = _skip_line(stream) if is_cut else 0
+            data = line.removeprefix(_BOM).rstrip(b"\r\n")  # also where two files with a BOM were put together
+            if is_cut or data.strip():
+                yield Row(number, offset, raw_text(data), _too_large(max_row_bytes) if is_cut else _parse(data))
+            number, offset = number + 1, offset + len(line) + rest
+
+
+def _skip_line(stream: BinaryIO) -> int:
+    """Read to the end of the line; how many bytes that was."""
+    size = 0
+    while part := stream.readline(1 << 20):
+        size += len(part)
+        if part.endswith(b"\n"):
+            break
+    return size
+
+
+def _too_large(max_row_bytes: int) -> Fault:
+    return Fault("row_too_large", f"the line is longer than {max_row_bytes:,} bytes; is there one JSON object a line?")
+
+
+def _parse(data: bytes) -> Mapping[str, Any] | Fault:
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        value = _parse_leniently(data, error)
+    if isinstance(value, dict | Fault):
+        return value
+    return Fault("not_an_object", f"a JSON object was expected, not {type(value).__name__}")
+
+
+def _parse_leniently(data: bytes, error: orjson.JSONDecodeError) -> Any:
+    """What Python's own json writes though it is no JSON: NaN and Infinity, left to the field that they stand in.
+
+    Else a Fault; text that is no Unicode is told apart from bad syntax.
+    """
+    try:
+        value = json.loads(data.decode("utf-8"))
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as bad:
+        return Fault("encoding", f"not valid UTF-8 at byte {bad.start} of the line; convert the file to UTF-8")
+    except UnicodeEncodeError:
+        return Fault("encoding", "not valid Unicode: half of a surrogate pair, as when an emoji is cut in two")
+    except (ValueError, RecursionError):
+        return Fault("malformed_json", f"not valid JSON: {error}")
+    return value

@@ -1,0 +1,95 @@
+"""The core's settings as Prefect shows them: a form with descriptions, choices and bounds that refuses unknown keys.
+
+In goes the JSON of a run's parameters, out come the core's own frozen dataclasses, which the command line uses as well: a
+run is named by its settings, and must be the same run from both. Prefect checks the JSON when the run is created.
+"""
+
+from datetime import date
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
+
+from tasks.core.config import EngineConfig, ModelConfig, SamplingDefaults
+
+_MODEL, _SAMPLING, _ENGINE = ModelConfig(), SamplingDefaults(), EngineConfig()
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
+
+
+class Rows(_Form):
+    """How plain rows become requests; rows of an OpenAI Batch file need none of it."""
+
+    format: str | None = Field(default=None, description="Format of all files; by their endings when empty.")
+    prompt_column: str = Field(default="prompt", description="Field that holds the prompt.")
+    messages_column: str = Field(default="messages", description="Field that holds a chat.")
+    id_column: str | None = Field(default=None, description="Field that holds the id.")
+    system: str | None = Field(default=None, description="System prompt for chats that have none.")
+    max_reject_rate: float = Field(
+        default=0.2, ge=0, le=1, description="Stop before the engine starts when more is rejected."
+    )
+
+
+class Model(_Form):
+    """Which model answers."""
+
+    name: str = Field(
+        default=_MODEL.name, description="A model folder, a Hugging Face name, or echo for a dry run without a model."
+    )
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field(default="auto", description="Precision of the weights.")
+    max_model_len: int | None = Field(default=None, ge=2, description="Context in tokens; the model's own by default.")
+    served_model_names: list[str] = Field(
+        default=[], description="What body.model may say besides the model's own name; * for any."
+    )
+
+
+class Sampling(_Form):
+    """What a request gets that does not say otherwise."""
+
+    max_tokens: int = Field(default=_SAMPLING.max_tokens, ge=1, description="Most output tokens of an answer.")
+    temperature: float = Field(default=_SAMPLING.temperature, ge=0, le=2, description="0 is greedy.")
+    seed: int = Field(default=_SAMPLING.seed, description="Source of the seeds of sampled requests that bring none.")
+
+
+class Engine(_Form):
+    """vLLM's settings by their own names, chosen for the device when empty, and the supervisor's patience."""
+
+    max_num_seqs: int | None = Field(default=None, ge=1, description="Most sequences in flight.")
+    max_num_batched_tokens: int | None = Field(default=None, ge=1, description="Most tokens in one engine step.")
+    block_size: int | None = Field(default=None, ge=1, description="Tokens in one block of the KV cache.")
+    kv_cache_memory_bytes: int | None = Field(default=None, ge=1, description="Memory of the KV cache.")
+    start_timeout_s: float = Field(default=_ENGINE.start_timeout_s, gt=0, description="Longest wait for the model to load.")
+    stall_timeout_s: float = Field(default=_ENGINE.stall_timeout_s, gt=0, description="Longest wait for one step.")
+    max_restarts: int = Field(
+        default=_ENGINE.max_restarts, ge=0, description="Deaths in a row, without a token, that are forgiven."
+    )
+
+
+def _read_as(form: type[_Form], settings: type[Any]) -> GetPydanticSchema:
+    """Check against the form, or take the dataclass as it is, and hand over the dataclass."""
+
+    def to_settings(filled: _Form) -> Any:
+        return settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in filled})
+
+    def schema(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(to_settings, handler(form))
+
+    return GetPydanticSchema(schema)
+
+
+def _known(timezone: str) -> str:
+    try:
+        ZoneInfo(timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"{timezone!r} is no timezone; give an IANA name such as America/New_York") from error
+    return timezone
+
+
+ModelParameter = Annotated[ModelConfig, _read_as(Model, ModelConfig)]
+SamplingParameter = Annotated[SamplingDefaults, _read_as(Sampling, SamplingDefaults)]
+EngineParameter = Annotated[EngineConfig, _read_as(Engine, EngineConfig)]
+Timezone = Annotated[str, AfterValidator(_known)]
+OptionalDate = Annotated[date | None, Field(json_schema_extra={"pattern": r"^\d{4}-\d\d-\d\d$"})]

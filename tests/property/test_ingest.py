@@ -1,0 +1,115 @@
+"""Whatever bytes a file holds, every row of it ends in exactly one of the two tables, and text comes back as it was."""
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.core.config import InputConfig, SamplingDefaults
+from tasks.core.dataset import Dataset
+from tasks.engine.tokenizer import ByteTokenizer
+from tasks.ingest.ingest import ingest
+from tasks.ingest.sources import discover
+from tasks.ingest.validate import Validator
+from tasks.storage.layout import Layout
+from tasks.storage.parquet import read_rows
+
+Rows = list[dict[str, Any]]
+
+FIELDS = ("custom_id", "id", "url", "body", "method", "prompt", "messages", "system", "max_tokens", "n", "stop", "tools")
+NAMES = st.sampled_from(("role", "content", "type", "x", *FIELDS))
+TEXTS = st.text() | st.sampled_from(
+    ["", "a", "b", "/v1/chat/completions", "/v1/completions", "[1]", "[]", "POST", "\ud83d", "\0"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+TURNS = st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "assistant", "tool"]), "content": TEXTS | VALUES})
+BODIES = st.fixed_dictionaries({}, optional={"messages": st.lists(TURNS, max_size=3), "prompt": TEXTS, "n": VALUES})
+ROWS = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=5) | st.fixed_dictionaries(
+    {"url": TEXTS, "body": BODIES}, optional={"custom_id": st.sampled_from(["a", "b", " "]) | VALUES}
+)
+JSON_LINES = ROWS.map(lambda row: json.dumps(row).encode())
+PLAIN_LINES = st.builds(lambda i, text: json.dumps({"id": i, "prompt": text}).encode(), st.integers(0, 3), st.text())
+LINES = st.lists(
+    PLAIN_LINES
+    | JSON_LINES
+    | st.binary(max_size=40).map(lambda data: data.replace(b"\n", b"\r"))
+    | st.sampled_from([b"", b" \t", b"\r", b"{}", b"[]", b"null", b'{"prompt": NaN}', b"\xef\xbb\xbf", b"\0\0"]),
+    max_size=12,
+)
+CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def hasty() -> Iterator[None]:
+    """Spares the disk, which some hundred files would wait for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tasks.storage.atomic.sync_file", lambda path: None)
+        patch.setattr("tasks.storage.atomic.sync_dir", lambda path: None)
+        yield
+
+
+def ingested(path: Path, content: bytes) -> tuple[Dataset, Rows, Rows]:
+    path.write_bytes(content)
+    layout = Layout(path.parent / "data", path.parent / "checkpoints")
+    validator = Validator(InputConfig((path,)), SamplingDefaults(), frozenset(["smol"]), "smol")
+    dataset = ingest(discover([path], None), validator, ByteTokenizer(512), layout, dataset_id="d", ds="2026-01-02")
+    tables = [[Path(part) for part in parts] for parts in (dataset.request_parts, dataset.reject_parts)]
+    return dataset, list(read_rows(tables[0])), list(read_rows(tables[1]))
+
+
+@settings(deadline=None, max_examples=100)
+@given(LINES, st.sampled_from([b"\n", b"\r\n"]), st.booleans())
+def test_every_line_is_in_exactly_one_table(lines: list[bytes], line_end: bytes, is_ended: bool) -> None:
+    """For any lines: no exception, and each that is not blank is a request or a reject, by its number, once."""
+    content = line_end.join(lines) + (line_end if is_ended else b"")
+    with tempfile.TemporaryDirectory() as folder:
+        dataset, requests, rejects = ingested(Path(folder) / "in.jsonl", content)
+    assert dataset.rows == len(requests) + len(rejects)
+    if [row["line"] for row in rejects] == [0]:
+        assert "looks like UTF-16" in rejects[0]["message"]
+        return
+    physical = content.split(b"\n")
+    expected = [i for i, line in enumerate(physical, start=1) if line.removeprefix(b"\xef\xbb\xbf").strip()]
+    assert sorted(row["line"] for row in requests + rejects) == expected
+    assert len({row["request_id"] for row in requests}) == len(requests)
+    for reject in rejects:
+        assert content[reject["byte_offset"] :].split(b"\n")[0] == physical[reject["line"] - 1]
+    for request in requests:
+        assert request["text"].strip()
+        assert request["prompt_tokens"] + request["max_tokens"] <= 512
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=8), st.sampled_from(",;\t|"), st.sampled_from(["\n", "\r\n"]))
+def test_cells_come_back_as_they_were(rows: list[tuple[str, str]], delimiter: str, line_end: str) -> None:
+    """Any text that a CSV writer puts into cells is the request's text, to the last character."""
+    table = io.StringIO(newline="")
+    writer = csv.writer(table, delimiter=delimiter, lineterminator=line_end, quoting=csv.QUOTE_ALL)
+    writer.writerows([("id", "prompt"), *((f"{i}", prompt) for i, (_, prompt) in enumerate(rows))])
+    with tempfile.TemporaryDirectory() as folder:
+        _, requests, rejects = ingested(Path(folder) / "in.csv", table.getvalue().encode())
+    prompts = {f"{i}": prompt for i, (_, prompt) in enumerate(rows)}
+    too_long = {row["custom_id"] for row in rejects}
+    assert {row["reason"] for row in rejects} <= {"prompt_too_long"}
+    assert {row["custom_id"]: row["text"] for row in requests} == {i: p for i, p in prompts.items() if i not in too_long}
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.binary(max_size=120), st.sampled_from([b"id,prompt\n", b"prompt\n", b""]))
+def test_any_bytes_are_read_as_a_table(content: bytes, header: bytes) -> None:
+    """For any bytes in a CSV file: no exception, every row in one table, no line twice, and every line with text seen."""
+    with tempfile.TemporaryDirectory() as folder:
+        dataset, requests, rejects = ingested(Path(folder) / "in.csv", header + content)
+    lines = [row["line"] for row in requests + rejects]
+    assert dataset.rows == len(lines) == len(set(lines))
