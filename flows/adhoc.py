@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from prefect import flow
+from prefect import flow, runtime
 
 from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
@@ -10,7 +10,13 @@ from tasks.parameters import EngineParameter, ModelParameter, Rows, SamplingPara
 from tasks.steps import perform
 
 
-@flow(name="adhoc", persist_result=False)
+def _run_name() -> str:
+    given = runtime.flow_run.parameters
+    names = [given.get("source")] if given.get("source") else [Path(path).name for path in given["inputs"]]
+    return f"adhoc-{'-'.join(names[:3])}"
+
+
+@flow(name="adhoc", flow_run_name=_run_name, persist_result=False)
 def adhoc(
     inputs: list[str],
     source: str | None = None,

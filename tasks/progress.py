@@ -160,8 +160,7 @@ def terminal_display() -> Display:
     if console.is_terminal:
         return BarDisplay(console)
     ours = logging.getLogger("tasks")
-    if not ours.handlers:
-        ours.addHandler(logging.StreamHandler(sys.stderr))
-        ours.setLevel(logging.INFO)
-        ours.propagate = False
+    ours.handlers = [logging.StreamHandler(sys.stderr)]  # in place of Prefect's, which is for flow runs
+    ours.setLevel(logging.INFO)
+    ours.propagate = False
     return LogDisplay()
