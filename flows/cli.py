@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Offline LLM batch inference: files in, answers in Parquet out, resumable to the token, queried in DuckDB.",
@@ -223,7 +222,8 @@ def main() -> int:
         signal.signal(number, _interrupt)
     usage_error = typer.BadParameter.__base__ or typer.BadParameter
     try:
-        return int(typer.main.get_command(app).main(standalone_mode=False) or 0)
+        arguments = sys.argv[1:] or ["--help"]
+        return int(typer.main.get_command(app).main(arguments, standalone_mode=False) or 0)
     except NightbatchError as error:
         return _say(str(error), error.exit_code)
     except _Interrupted:
