@@ -21,7 +21,7 @@ setup: $(STAMP)        ## make .venv with everything in it (quick when it is the
 
 run: $(STAMP)        ## the nightly job over data/samples, with real vLLM and no server
 	$(BIN)/nightbatch nightly --inbox data/samples
-	$(BIN)/nightbatch sql --name latest_run_by_source
+	$(BIN)/nightbatch sql --name by_source
 
 test: $(STAMP)        ## all tests that this machine can run
 	$(BIN)/python -Im pytest

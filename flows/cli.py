@@ -4,10 +4,14 @@ Exit codes: 0 all good, 1 some rows failed or too many were rejected, 2 a mistak
 Results go to stdout, everything else to stderr.
 """
 
+import errno
 import json
+import math
 import signal
 import sys
 from datetime import date, datetime
+from decimal import Decimal
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +53,7 @@ RejectRate = Annotated[
     float,
     typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
 ]
+System = Annotated[str | None, typer.Option("--system", help="System prompt for chats that have none.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 
 
@@ -71,7 +76,7 @@ def run(
     prompt_column: Annotated[str, typer.Option(help="Field of plain rows that holds the prompt.")] = "prompt",
     messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = "messages",
     id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = None,
-    system: Annotated[str | None, typer.Option(help="System prompt for chats that have none.")] = None,
+    system: System = None,
     max_reject_rate: RejectRate = 0.2,
     max_num_seqs: MaxNumSeqs = None,
     as_json: Json = False,
@@ -119,9 +124,13 @@ def nightly(
     checkpoints: Checkpoints = Path("checkpoints"),
     model: Model = _MODEL.name,
     dtype: Dtype = _MODEL.dtype,
+    max_model_len: ModelLen = None,
+    served_model_name: Served = None,
     max_tokens: MaxTokens = _SAMPLING.max_tokens,
     temperature: Temperature = _SAMPLING.temperature,
     seed: Seed = _SAMPLING.seed,
+    system: System = None,
+    max_reject_rate: RejectRate = 0.2,
     max_num_seqs: MaxNumSeqs = None,
     as_json: Json = False,
 ) -> int:
@@ -130,6 +139,7 @@ def nightly(
     The scheduled way is the deployment nightly/nightly; see the README.
     """
     from flows.nightly import nightly as flow
+    from tasks.parameters import Rows
 
     night: date | None = logical_date.date() if logical_date else None
     outcome = flow.fn(
@@ -137,7 +147,8 @@ def nightly(
         logical_date=night,
         data=str(data),
         checkpoints=str(checkpoints),
-        model=ModelConfig(model, dtype),
+        rows=Rows(system=system, max_reject_rate=max_reject_rate),
+        model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
         sampling=SamplingDefaults(max_tokens, temperature, seed),
         engine=EngineConfig(max_num_seqs=max_num_seqs),
     )
@@ -155,7 +166,7 @@ def status(
     from tasks.report import print_status
     from tasks.status import run_statuses
 
-    found = run_statuses(Layout(data, checkpoints), run_id)
+    found = run_statuses(Layout(_existing(data), checkpoints), run_id)
     if as_json:
         _print_json([status.to_dict() for status in found])
     else:
@@ -177,21 +188,34 @@ def sql(
     from tasks.query.views import named_queries, run_query
     from tasks.report import print_table
 
-    if name is not None:
-        queries = named_queries()
-        if name not in queries:
-            raise ConfigError(f"--name is one of {', '.join(queries)}")
-        statement = queries[name]
-    if statement is None:
+    queries = named_queries()
+    if name == "list":
+        print_table(["name", "query"], list(queries.items()))
+        return 0
+    if name is not None and name not in queries:
+        raise ConfigError(f"--name is one of {', '.join(queries)}")
+    statement = queries[name] if name else statement
+    if statement is None or not statement.strip():
         raise ConfigError("give a statement, or --name with the name of a query")
-    if not data.is_dir():
-        raise ConfigError(f"no such folder: {data}; run something first, or name the right one with --data")
-    columns, rows = run_query(Layout(data, data), statement)
+    columns, rows = run_query(Layout(_existing(data), data), statement)
     if as_json:
-        _print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        _print_json([dict(zip(columns, map(_json_value, row), strict=True)) for row in rows])
     else:
         print_table(columns, rows)
     return 0
+
+
+def _existing(data: Path) -> Path:
+    if not data.is_dir():
+        raise ConfigError(f"no such folder: {data}; run something first, or name the right one with --data")
+    return data
+
+
+def _json_value(value: Any) -> Any:
+    """A cell as JSON has it: decimals are numbers, and there is no NaN."""
+    if isinstance(value, Decimal):
+        value = float(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _conclude(night: "Night", as_json: bool) -> int:
@@ -206,6 +230,7 @@ def _conclude(night: "Night", as_json: bool) -> int:
 
 def _print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.flush()
 
 
 class _Interrupted(BaseException):
@@ -223,6 +248,9 @@ def main() -> int:
     usage_error = typer.BadParameter.__base__ or typer.BadParameter
     try:
         arguments = sys.argv[1:] or ["--help"]
+        if arguments == ["--version"]:
+            sys.stdout.write(f"nightbatch {version('nightbatch')}\n")
+            return 0
         return int(typer.main.get_command(app).main(arguments, standalone_mode=False) or 0)
     except NightbatchError as error:
         return _say(str(error), error.exit_code)
@@ -230,6 +258,9 @@ def main() -> int:
         return _say("put down; everything generated is kept, and the same command goes on from there", 75)
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        what = f"{error.strerror or error}: {error.filename}" if error.filename else str(error.strerror or error)
+        return _say(what, 1 if error.errno == errno.ENOSPC else 2)
     except Exception as error:
         if not isinstance(error, usage_error):
             raise
@@ -237,7 +268,10 @@ def main() -> int:
 
 
 def _say(message: str, exit_code: int) -> int:
+    """The one line of an outcome that is no result; with --json as an object too, so that stdout is never empty."""
     sys.stderr.write(f"nightbatch: {message}\n")
+    if "--json" in sys.argv:
+        _print_json({"error": message, "exit_code": exit_code})
     return exit_code
 
 

@@ -69,8 +69,8 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
         except Exception as error:
             job.end(FAILED, f"{type(error).__name__}: {error}")
             raise
-        except BaseException as error:  # Ctrl-C, or the signal that Prefect cancels with
-            job.end(STOPPED, type(error).__name__)
+        except BaseException:  # Ctrl-C, or the signal that Prefect cancels with
+            job.end(STOPPED, "interrupted")
             raise
         return Night(manifest, job.run.results, stages.query(job), was_done=False)
 

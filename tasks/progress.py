@@ -73,7 +73,7 @@ class LogDisplay:
         _log.info("%s", text, extra={"action": "note"})
 
     def stage(self, word: str) -> None:
-        _log.debug("%s", word, extra={"action": "stage"})
+        _log.info("%s", word, extra={"action": "stage"})
 
     def rows(self, num_rows: int) -> None:
         if self._is_time():

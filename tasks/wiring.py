@@ -7,7 +7,7 @@ modules and heavy libraries are imported inside the functions that need them.
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,7 +52,10 @@ def ingest(job: Job, display: Display) -> Dataset:
         dataset = _ingest(job, display)
     examples = "".join(f"\n  {example}" for example in dataset.examples)
     if dataset.requests == 0:
-        raise InputError(f"none of {dataset.rows} rows can be used:{examples}" if dataset.rows else "the input is empty")
+        names = ", ".join(str(path) for path in job.config.input.paths)
+        raise InputError(
+            f"none of {dataset.rows} rows can be used:{examples}" if dataset.rows else f"the input is empty: {names}"
+        )
     allowed = job.config.input.max_reject_rate
     if dataset.reject_rate > allowed:
         share = f"{dataset.rejects} of {dataset.rows} rows were rejected"
@@ -87,7 +90,7 @@ def _group(job: Job, dataset: Dataset) -> None:
     from tasks.group.semantic import SentenceEncoder
 
     members = {member.request_id: member for member in _members(dataset)}
-    settings = job.config.group
+    settings = replace(job.config.group, max_embedded_rows=0) if job.is_echo else job.config.group
     grouping = group_members(members.values(), lambda: SentenceEncoder(resolve_encoder(settings.encoder).path), settings)
     placed: list[tuple[GroupMember, str | None, str | None]]
     placed = [(member, of.group_id, None) for of in grouping.groups for member in of.members]
@@ -173,13 +176,17 @@ def _environment() -> dict[str, str]:
 
 def _announce(report: Report, display: Display) -> None:
     match report["phase"]:
-        case "loading" if report["found_tokens"]:
-            kept, ended = report["found_tokens"], report["found_finished"]
-            display.note(f"resuming: {kept:,} tokens found in the journal, {ended:,} answers complete")
+        case "loading":
+            if kept := report["found_tokens"]:
+                display.note(
+                    f"resuming: {kept:,} tokens found in the journal, {report['found_finished']:,} answers complete"
+                )
+            display.stage("starting the engine")
         case "damage":
             display.note(f"journal: {report['reason']}; what follows there is generated again")
         case "hung" | "restarting":
-            display.note(f"engine: {report['reason']}, starting it again {report.get('last_words', '')}".rstrip())
+            words = f"; its last words: {report['last_words']}" if "last_words" in report else ""
+            display.note(f"engine {report['reason']}, starting it again{words}")
 
 
 def collect(job: Job, dataset: Dataset, generation: Generation | None) -> Manifest:

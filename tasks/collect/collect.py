@@ -141,6 +141,8 @@ def _write_results(
             "duplicate_of": choice.duplicate_of,
             "batch_id": choice.planned["batch_id"],
             "bucket": choice.planned["bucket"],
+            "file": choice.request["file"],
+            "line": choice.request["line"],
         }
         table.append(row)
         collected.cut_at_max_tokens += known.finish_reason is FinishReason.LENGTH

@@ -74,7 +74,7 @@ class GroupConfig:
 
     encoder: str = "all-MiniLM-L6-v2"
     cluster_size: int = 8
-    max_embedded_rows: int = 4096
+    max_embedded_rows: int = 2048
 
     def __post_init__(self) -> None:
         _check(self.cluster_size >= 1, "cluster_size", self.cluster_size, "at least 1")

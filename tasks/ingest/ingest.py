@@ -77,7 +77,7 @@ def ingest(
             rejects = tables.enter_context(writing_table(refused, REJECTS))
             for outcome in _outcomes(of_source, validator, tokenizer, count, on_rows):
                 count.add(outcome)
-                _write(outcome, requests, rejects, ds)
+                _write(outcome, requests, rejects, {"dataset_id": dataset_id, "ds": ds})
             requests.flush()
             rejects.flush()
             parts.append((accepted, refused))
@@ -175,13 +175,14 @@ def _rejected(place: Reject, fault: Fault) -> Reject:
     return replace(place, reason=fault.reason, message=message)
 
 
-def _write(outcome: Request | Reject, requests: TableWriter, rejects: TableWriter, ds: str) -> None:
+def _write(outcome: Request | Reject, requests: TableWriter, rejects: TableWriter, of: dict[str, str]) -> None:
     if isinstance(outcome, Reject):
-        rejects.append({"ds": ds} | {name: getattr(outcome, name) for name in Reject.__slots__})
+        rejects.append(of | {name: getattr(outcome, name) for name in Reject.__slots__})
         return
     columns = ("request_id", "custom_id", "source", "file", "line", "requested_model", "messages", "text", "n")
     requests.append(
-        {"ds": ds, "sampling": outcome.sampling.to_json(), "max_tokens": outcome.sampling.max_tokens}
+        of
+        | {"sampling": outcome.sampling.to_json(), "max_tokens": outcome.sampling.max_tokens}
         | {"prompt_tokens": len(outcome.prompt_token_ids), "prompt_token_ids": outcome.prompt_token_ids}
         | {name: getattr(outcome, name) for name in columns}
     )

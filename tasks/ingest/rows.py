@@ -48,7 +48,10 @@ def raw_text(data: bytes) -> str:
 
 def unsupported(name: str) -> Row:
     """The one row that stands for a file of a kind that is not read."""
-    return _of_file("unsupported_format", f"{name}: not a .jsonl, .ndjson, .csv or .tsv file; use --format")
+    return _of_file(
+        "unsupported_format",
+        f"{name}: only .jsonl, .ndjson, .csv and .tsv are read (--format tells, where the name does not)",
+    )
 
 
 def utf16(head: bytes, name: str) -> Row | None:

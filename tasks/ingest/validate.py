@@ -75,6 +75,9 @@ class Validator:
         raise _RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
 
     def _plain(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
+        if self.config.id_column is not None and self.config.id_column not in content:
+            columns = ", ".join(map(repr, content))
+            raise _RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}")
         messages = self._messages(content)
         prompt = content.get(self.config.prompt_column) if messages is None else None
         given = {**content, "messages": messages, "prompt": prompt}

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tasks.core.errors import ConfigError
+from tasks.core.errors import ConfigError, NightbatchError
 from tasks.storage.atomic import replacing_file
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import FAILURES, REJECTS, REQUESTS, RESULTS
@@ -33,8 +33,11 @@ def connect(layout: Layout) -> duckdb.DuckDBPyConnection:
 
 def build_database(layout: Layout) -> Path:
     """Write data/nightbatch.duckdb anew; its path."""
-    with replacing_file(layout.database) as temporary, duckdb.connect(str(temporary)) as connection:
-        _create_views(connection, layout)
+    try:
+        with replacing_file(layout.database) as temporary, duckdb.connect(str(temporary)) as connection:
+            _create_views(connection, layout)
+    except duckdb.Error as error:
+        raise NightbatchError(f"cannot write {layout.database}: {error}") from error
     return layout.database
 
 

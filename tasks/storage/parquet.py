@@ -18,6 +18,7 @@ _TOKENS = pa.list_(pa.int32())
 
 REQUESTS = pa.schema(
     [
+        ("dataset_id", pa.string()),
         ("ds", pa.string()),
         ("request_id", pa.string()),
         ("custom_id", pa.string()),
@@ -37,6 +38,7 @@ REQUESTS = pa.schema(
 
 REJECTS = pa.schema(
     [
+        ("dataset_id", pa.string()),
         ("ds", pa.string()),
         ("source", pa.string()),
         ("file", pa.string()),
@@ -95,6 +97,8 @@ RESULTS = pa.schema(
         ("duplicate_of", pa.string()),
         ("batch_id", pa.int64()),
         ("bucket", pa.int32()),
+        ("file", pa.string()),
+        ("line", pa.int64()),
     ]
 )
 

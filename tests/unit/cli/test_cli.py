@@ -1,6 +1,8 @@
 """The command: the contract of its JSON and exit codes, and one clear line for each mistake."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,13 +93,16 @@ def test_nightly_is_named_by_its_date(cli: Any, write_jsonl: WriteJsonl) -> None
         (("run", "in.jsonl", "--model", "./nothere"), "unknown model './nothere': no such folder"),
         (("run", "in.jsonl", "--model", "no/such-model"), "unknown model 'no/such-model'"),
         (("run", "empty"), "no input files in empty"),
-        (("run", "empty.jsonl", *ECHO), "the input is empty"),
+        (("run", "empty.jsonl", *ECHO), "the input is empty: empty.jsonl"),
+        (("run", "plain.jsonl", *ECHO, "--id-column", "nope"), "no field 'nope' (--id-column); the row has 'prompt'"),
         (("run", "nocolumn.csv", *ECHO), "no text in 'prompt' or 'messages'; the row has 'a', 'b'"),
         (("nightly", "--inbox", "empty"), "no input files in empty"),
         (("nightly", "--date", "tomorrow"), "tomorrow"),
         (("status", "nothere"), "no run 'nothere'"),
         (("sql", "select x from nothere"), "nothere"),
         (("sql",), "give a statement"),
+        (("sql", " "), "give a statement"),
+        (("sql", "--name", "nothere"), "--name is one of"),
         (("frobnicate",), "No such command"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -108,6 +113,7 @@ def test_users_mistakes_get_one_line_and_exit_code_2(cli: Any, arguments: tuple[
     cli.data.mkdir()
     (cli.home / "in.jsonl").write_text(json.dumps(batch_line("a", "hi")) + "\n")
     (cli.home / "empty.jsonl").write_text("")
+    (cli.home / "plain.jsonl").write_text('{"prompt": "hi"}\n')
     (cli.home / "nocolumn.csv").write_text("a,b\n1,2\n")
     done = cli(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
@@ -126,6 +132,44 @@ def test_too_many_rejects_stop_before_the_engine(cli: Any, write_jsonl: WriteJso
     assert "in.jsonl line 2" in done.stderr
     assert not list(cli.checkpoints.rglob("*.journal"))
     assert cli.json("run", str(path), *ECHO, "--max-reject-rate", "1")["results"] == 1
+
+
+@pytest.mark.parametrize(
+    "roots",
+    [
+        ("--data", "in.jsonl"),
+        ("--data", "in.jsonl/sub"),
+        ("--checkpoints", "in.jsonl"),
+        ("--data", "/proc/nope"),
+        ("--checkpoints", "/proc/nope"),
+    ],
+    ids=" ".join,
+)
+def test_roots_that_cannot_be_written_get_one_line(tmp_path: Path, write_jsonl: WriteJsonl, roots: tuple[str, ...]) -> None:
+    """A data or checkpoints folder that cannot be there is named in one line, with exit code 2; with --json as JSON too."""
+    write_jsonl([batch_line("a", "hi")])
+    command = [sys.executable, "-P", "-m", "flows.cli", "run", "in.jsonl", *ECHO, *roots, "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("nightbatch: ")
+    assert json.loads(done.stdout)["exit_code"] == 2
+
+
+def test_answers_stand_beside_what_was_asked(cli: Any, write_jsonl: WriteJsonl) -> None:
+    """After two runs over one file the named query gives each run's answers once, with their prompts."""
+    path = write_jsonl([batch_line("a", "hi"), batch_line("b", "yo", n=2, temperature=1)])
+    for tokens in ("4", "5"):
+        cli.json("run", str(path), *ECHO, "--max-tokens", tokens)
+    rows = cli.json("sql", "--name", "answers")
+    assert [(row["asked"], row["choice_index"]) for row in rows] == 2 * [("hi", 0), ("yo", 0), ("yo", 1)]
+    assert len({row["run_id"] for row in rows}) == 2
+
+
+def test_json_of_a_query_is_json(cli: Any, write_jsonl: WriteJsonl) -> None:
+    """Decimals are numbers and NaN is null."""
+    cli.json("run", str(write_jsonl([batch_line("a", "hi")])), *ECHO)
+    assert cli.sql("select 1.5 as d, 'nan'::double as n") == [{"d": 1.5, "n": None}]
 
 
 def test_help_teaches(cli: Any) -> None:

@@ -108,10 +108,12 @@ def test_a_blank_id_column_gives_way_to_the_next(put: Put, read: Read) -> None:
 
 
 def test_an_id_column_of_the_users_choice(put: Put, read: Read) -> None:
-    """With `id_column` only that column is the id."""
-    rows = ({"ticket": "t1", "id": "x", "prompt": "hi"}, {"id": "x", "prompt": "yo"})
-    requests, _ = read(put("in.jsonl", *rows), id_column="ticket")
+    """With `id_column` only that column is the id: blank there, one is made; a row without the column is a reject."""
+    rows = ({"ticket": "t1", "id": "x", "prompt": "hi"}, {"ticket": " ", "prompt": "yo"}, {"id": "x", "prompt": "yo"})
+    requests, [reject] = read(put("in.jsonl", *rows), id_column="ticket")
     assert [row["custom_id"] for row in requests] == ["t1", "in.jsonl:2"]
+    assert (reject["line"], reject["reason"]) == (3, "no_id")
+    assert "no field 'ticket'" in reject["message"]
 
 
 def test_a_given_id_that_looks_made_up(put: Put, read: Read) -> None:

@@ -86,6 +86,7 @@ def test_a_request_is_stored_whole(put: Put, read: Read) -> None:
     good = {"custom_id": "a", "url": "/v1/completions", "body": {"model": "m", "prompt": "hi", "n": 2, "max_tokens": 9}}
     [request], [reject] = read(put("in.jsonl", good, '{"custom_id": "b", "prompt": ""}'))
     assert request == {
+        "dataset_id": "d1",
         "ds": "2026-01-02",
         "request_id": "in/a",
         "custom_id": "a",
@@ -102,6 +103,7 @@ def test_a_request_is_stored_whole(put: Put, read: Read) -> None:
         "prompt_token_ids": [105, 106],
     }
     assert reject == {
+        "dataset_id": "d1",
         "ds": "2026-01-02",
         "source": "in",
         "file": "in.jsonl",
