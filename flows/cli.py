@@ -175,6 +175,25 @@ def status(
 
 
 @app.command()
+def check(
+    run_id: Annotated[str, typer.Argument(help="The run, as `nightbatch status` names it.")],
+    data: Data = Path("data"),
+    checkpoints: Checkpoints = Path("checkpoints"),
+    as_json: Json = False,
+) -> int:
+    """Prove that a run's journal, plan, results and counts agree; changes nothing. Exit code 1 when they do not."""
+    from tasks.check import check_run
+    from tasks.report import print_check
+
+    report = check_run(Layout(_existing(data), checkpoints), run_id)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        print_check(report)
+    return report.exit_code
+
+
+@app.command()
 def sql(
     statement: Annotated[str | None, typer.Argument(help="Any DuckDB statement over the views.")] = None,
     name: Annotated[str | None, typer.Option(help="One of the named queries instead; --name list shows them.")] = None,

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tasks.check import CheckReport
 from tasks.night import Night
 from tasks.status import RunStatus
 
@@ -73,3 +74,18 @@ def print_status(statuses: Sequence[RunStatus]) -> None:
         for status in statuses
     ]
     print_table(columns, rows, title=None if rows else "no runs yet")
+
+
+def print_check(report: CheckReport) -> None:
+    """What was compared and found, in lines."""
+    console = _console()
+    console.print(
+        f"run {report.run_id} ({report.state}): {report.ended:,} of {report.sequences:,} sequences ended, "
+        f"{report.journal_tokens:,} tokens in the journal, {report.rows_compared:,} table rows compared",
+        highlight=False,
+    )
+    for note in report.notes:
+        console.print(f"note: {note}", highlight=False, markup=False)
+    for problem in report.problems:
+        console.print(f"PROBLEM: {problem}", highlight=False, markup=False)
+    console.print(f"{len(report.problems)} problems" if report.problems else "healthy", highlight=False)

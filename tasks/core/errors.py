@@ -24,7 +24,7 @@ class ConfigError(NightbatchError):
 
 
 class DamageError(NightbatchError):
-    """Something durable does not add up: keep the files as they are and look before anything else. Exit code 1."""
+    """Something durable does not add up: run `nightbatch check` before anything else. Exit code 1."""
 
 
 class RequestError(NightbatchError):

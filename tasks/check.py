@@ -1,0 +1,117 @@
+"""Prove that a run's journal, plan and tables say the same; reads only, repairs nothing.
+
+A torn tail is no problem by itself: it is what a kill leaves. It becomes one when a sequence of a finished run has no end.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tasks.core.errors import ConfigError, DamageError
+from tasks.core.manifest import DONE, Manifest
+from tasks.core.request import Progress
+from tasks.journal.replay import replay
+from tasks.journal.writer import segments
+from tasks.storage.atomic import read_json
+from tasks.storage.layout import Layout, Run
+from tasks.storage.parquet import Row, read_rows
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What was compared, what is noteworthy, and what is wrong."""
+
+    run_id: str
+    state: str
+    sequences: int
+    ended: int
+    journal_tokens: int
+    rows_compared: int
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.problems else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_run(layout: Layout, run_id: str) -> CheckReport:
+    """Compare everything that is there of a run. Raises ConfigError when there is no such run."""
+    run = layout.run(run_id)
+    values = read_json(run.manifest)
+    if values is None:
+        raise ConfigError(f"no run {run_id!r} in {layout.runs}; `nightbatch status` lists them")
+    manifest = Manifest.from_dict(values)
+    try:
+        known = replay(segments(run.journals), bytes.fromhex(manifest.fingerprint))
+    except DamageError as error:
+        return CheckReport(run_id, manifest.state, 0, 0, 0, 0, (), (str(error),))
+    plan = _plan(run)
+    problems = list(_strangers(plan, known.progress))
+    num_compared = 0
+    if manifest.state == DONE:
+        problems += _without_end(plan, known.progress)
+        rows = [*_rows(run.results), *_rows(run.failures)]
+        num_compared = len(rows)
+        problems += _differences(rows, plan, known.progress)
+        problems += _miscounts(manifest, run)
+    notes = tuple(f"{damage.path}: {damage.reason}" for damage in known.damages)
+    ended = sum(progress.is_final for progress in known.progress.values())
+    return CheckReport(run_id, manifest.state, len(plan), ended, known.num_tokens, num_compared, notes, tuple(problems))
+
+
+def _plan(run: Run) -> dict[int, Row]:
+    """The planned sequences by key; none when the run was stopped before it had a plan."""
+    rows = read_rows(run.plan, ["key", "request_id", "choice_index"]) if run.plan.exists() else ()
+    return {row["key"]: row for row in rows}
+
+
+def _rows(folder: Path) -> list[Row]:
+    return list(read_rows(sorted(folder.glob("*.parquet"))))
+
+
+def _strangers(plan: Mapping[int, Row], progress: Mapping[int, Progress]) -> Iterator[str]:
+    for key in progress.keys() - plan.keys():
+        yield f"the journal has a sequence {key:016x} that is not in the plan"
+
+
+def _without_end(plan: Mapping[int, Row], progress: Mapping[int, Progress]) -> Iterator[str]:
+    for key, row in plan.items():
+        if key not in progress or not progress[key].is_final:
+            yield f"{row['request_id']} choice {row['choice_index']}: planned, and without an end in the journal"
+
+
+def _differences(rows: list[Row], plan: Mapping[int, Row], progress: Mapping[int, Progress]) -> Iterator[str]:
+    """Rows of the tables against the journal, a duplicate against its original; each planned choice once."""
+    keys = {(row["request_id"], row["choice_index"]): key for key, row in plan.items()}
+    seen: set[tuple[str, int]] = set()
+    for row in rows:
+        place = (row["request_id"], row["choice_index"])
+        if place in seen:
+            yield f"{place[0]} choice {place[1]}: twice in the tables"
+        seen.add(place)
+        original = (row.get("duplicate_of") or place[0], place[1])
+        known = progress.get(keys.get(original, -1))
+        if known is None:
+            if original in keys or not row.get("error"):
+                yield f"{place[0]} choice {place[1]}: in the tables, and not in the journal"
+        elif row.get("output_token_ids") != (None if known.error else list(known.token_ids)):
+            yield f"{place[0]} choice {place[1]}: the table's tokens are not the journal's"
+    for request_id, choice in sorted(keys.keys() - seen):
+        yield f"{request_id} choice {choice}: planned, and in neither table"
+
+
+def _miscounts(manifest: Manifest, run: Run) -> Iterator[str]:
+    rows = _rows(run.results)
+    tokens = sum(row["output_tokens"] for row in rows)
+    if tokens != manifest.output_tokens:
+        yield f"the results hold {tokens:,} output tokens, and the manifest says {manifest.output_tokens:,}"
+    if manifest.rows != manifest.requests + manifest.rejects or manifest.requests != manifest.results + manifest.failures:
+        yield f"the manifest's counts do not add up: {manifest.rows} rows, {manifest.requests} requests"
+    answered = {row["request_id"] for row in rows} - {row["request_id"] for row in _rows(run.failures)}
+    if len(answered) != manifest.results:
+        yield f"the results hold {len(answered):,} requests, and the manifest says {manifest.results:,}"
