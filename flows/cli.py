@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import MAX_REJECT_RATE, Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
 from tasks.core.errors import ConfigError, NightbatchError
 from tasks.storage.layout import Layout
 
@@ -77,7 +77,7 @@ def run(
     messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = "messages",
     id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = None,
     system: System = None,
-    max_reject_rate: RejectRate = 0.2,
+    max_reject_rate: RejectRate = MAX_REJECT_RATE,
     max_num_seqs: MaxNumSeqs = None,
     as_json: Json = False,
 ) -> int:
@@ -130,7 +130,7 @@ def nightly(
     temperature: Temperature = _SAMPLING.temperature,
     seed: Seed = _SAMPLING.seed,
     system: System = None,
-    max_reject_rate: RejectRate = 0.2,
+    max_reject_rate: RejectRate = MAX_REJECT_RATE,
     max_num_seqs: MaxNumSeqs = None,
     as_json: Json = False,
 ) -> int:

@@ -11,8 +11,7 @@ from typing import Any
 from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import DONE, Manifest
 from tasks.core.request import Progress
-from tasks.journal.replay import replay
-from tasks.journal.writer import segments
+from tasks.journal.replay import replay_run
 from tasks.storage.atomic import read_json
 from tasks.storage.layout import Layout, Run
 from tasks.storage.parquet import Row, read_rows
@@ -47,7 +46,7 @@ def check_run(layout: Layout, run_id: str) -> CheckReport:
         raise ConfigError(f"no run {run_id!r} in {layout.runs}; `nightbatch status` lists them")
     manifest = Manifest.from_dict(values)
     try:
-        known = replay(segments(run.journals), bytes.fromhex(manifest.fingerprint))
+        known = replay_run(run.journals, manifest.fingerprint)
     except DamageError as error:
         return CheckReport(run_id, manifest.state, 0, 0, 0, 0, (), (str(error),))
     plan = _plan(run)
@@ -55,13 +54,14 @@ def check_run(layout: Layout, run_id: str) -> CheckReport:
     num_compared = 0
     if manifest.state == DONE:
         problems += _without_end(plan, known.progress)
-        rows = [*_rows(run.results), *_rows(run.failures)]
-        num_compared = len(rows)
-        problems += _differences(rows, plan, known.progress)
-        problems += _miscounts(manifest, run)
+        results, failures = _rows(run.results), _rows(run.failures)
+        num_compared = len(results) + len(failures)
+        problems += _differences([*results, *failures], plan, known.progress)
+        problems += _miscounts(manifest, results, failures)
     notes = tuple(f"{damage.path}: {damage.reason}" for damage in known.damages)
-    ended = sum(progress.is_final for progress in known.progress.values())
-    return CheckReport(run_id, manifest.state, len(plan), ended, known.num_tokens, num_compared, notes, tuple(problems))
+    return CheckReport(
+        run_id, manifest.state, len(plan), known.num_final, known.num_tokens, num_compared, notes, tuple(problems)
+    )
 
 
 def _plan(run: Run) -> dict[int, Row]:
@@ -105,13 +105,12 @@ def _differences(rows: list[Row], plan: Mapping[int, Row], progress: Mapping[int
         yield f"{request_id} choice {choice}: planned, and in neither table"
 
 
-def _miscounts(manifest: Manifest, run: Run) -> Iterator[str]:
-    rows = _rows(run.results)
-    tokens = sum(row["output_tokens"] for row in rows)
+def _miscounts(manifest: Manifest, results: list[Row], failures: list[Row]) -> Iterator[str]:
+    tokens = sum(row["output_tokens"] for row in results)
     if tokens != manifest.output_tokens:
         yield f"the results hold {tokens:,} output tokens, and the manifest says {manifest.output_tokens:,}"
     if manifest.rows != manifest.requests + manifest.rejects or manifest.requests != manifest.results + manifest.failures:
         yield f"the manifest's counts do not add up: {manifest.rows} rows, {manifest.requests} requests"
-    answered = {row["request_id"] for row in rows} - {row["request_id"] for row in _rows(run.failures)}
+    answered = {row["request_id"] for row in results} - {row["request_id"] for row in failures}
     if len(answered) != manifest.results:
         yield f"the results hold {len(answered):,} requests, and the manifest says {manifest.results:,}"

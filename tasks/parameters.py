@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from tasks.core.config import EngineConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import MAX_REJECT_RATE, EngineConfig, ModelConfig, SamplingDefaults
 
 _MODEL, _SAMPLING, _ENGINE = ModelConfig(), SamplingDefaults(), EngineConfig()
 
@@ -29,7 +29,7 @@ class Rows(_Form):
     id_column: str | None = Field(default=None, description="Field that holds the id.")
     system: str | None = Field(default=None, description="System prompt for chats that have none.")
     max_reject_rate: float = Field(
-        default=0.2, ge=0, le=1, description="Stop before the engine starts when more is rejected."
+        default=MAX_REJECT_RATE, ge=0, le=1, description="Stop before the engine starts when more is rejected."
     )
 
 

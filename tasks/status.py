@@ -5,8 +5,7 @@ from typing import Any
 
 from tasks.core.errors import ConfigError
 from tasks.core.manifest import DONE, RUNNING, Manifest
-from tasks.journal.replay import replay
-from tasks.journal.writer import segments
+from tasks.journal.replay import replay_run
 from tasks.storage.atomic import read_json
 from tasks.storage.layout import Layout, Run
 from tasks.storage.lock import holder, is_locked
@@ -47,6 +46,6 @@ def _status(run: Run) -> RunStatus:
     if manifest.state == DONE:
         return RunStatus(manifest, DONE, None, planned, planned, manifest.output_tokens)
     owned = is_locked(run.lock)
-    known = replay(segments(run.journals), bytes.fromhex(manifest.fingerprint))
+    known = replay_run(run.journals, manifest.fingerprint)
     state = INTERRUPTED if manifest.state == RUNNING and not owned else manifest.state
     return RunStatus(manifest, state, holder(run.lock) if owned else None, planned, known.num_final, known.num_tokens)

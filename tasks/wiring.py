@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from tasks.core.dataset import Dataset
@@ -21,13 +22,13 @@ from tasks.engine.models import resolve_encoder
 from tasks.engine.supervisor import Report, Supervisor
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer, context_length
 from tasks.job import Job, now
-from tasks.journal.replay import replay
-from tasks.journal.writer import segments
+from tasks.journal.replay import replay_run
 from tasks.progress import Display, rate_of
 from tasks.storage.atomic import read_json
 from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_rows
 from tasks.worker import WorkerSpec
 
+_model_tokenizer = lru_cache(maxsize=1)(ModelTokenizer)
 _WORKER = [sys.executable, "-P", "-m", "tasks.worker"]
 _ENGINE_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 
@@ -189,11 +190,11 @@ def _announce(report: Report, display: Display) -> None:
             display.note(f"engine {report['reason']}, starting it again{words}")
 
 
-def collect(job: Job, dataset: Dataset, generation: Generation | None) -> Manifest:
+def collect(job: Job, dataset: Dataset, generation: Generation) -> Manifest:
     """The results and failures tables, and the manifest that says the run is done."""
     from tasks.collect.collect import collect as collect_run
 
-    known = replay(segments(job.run.journals), bytes.fromhex(job.fingerprint))
+    known = replay_run(job.run.journals, job.fingerprint)
     planned: dict[str, list[Row]] = {}
     for row in read_rows(job.run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
         planned.setdefault(row["request_id"], []).append(row)
@@ -208,7 +209,6 @@ def collect(job: Job, dataset: Dataset, generation: Generation | None) -> Manife
         job.model.name,
     )
     counts = {name: getattr(collected, name) for name in collected.__slots__}
-    session = {"tokens_per_s": generation.tokens_per_s, "resumed_tokens": generation.resumed_tokens} if generation else {}
     manifest = job.manifest() or job.begin()
     return job.record(
         manifest.changed(
@@ -217,8 +217,9 @@ def collect(job: Job, dataset: Dataset, generation: Generation | None) -> Manife
             rows=dataset.rows,
             rejects=dataset.rejects,
             sequences=count_rows(job.run.plan),
+            tokens_per_s=generation.tokens_per_s,
+            resumed_tokens=generation.resumed_tokens,
             **counts,
-            **session,
         )
     )
 
@@ -231,6 +232,6 @@ def query(job: Job) -> Path:
 
 
 def open_tokenizer(job: Job) -> Tokenizer:
-    """The tokenizer of the job's model."""
+    """The tokenizer of the job's model; ingest and collect share it."""
     given = job.config.model.max_model_len
-    return ByteTokenizer(given) if job.is_echo else ModelTokenizer(job.model.path, given)
+    return ByteTokenizer(given) if job.is_echo else _model_tokenizer(job.model.path, given)

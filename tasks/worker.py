@@ -23,8 +23,8 @@ from tasks.engine.supervisor import STOPPED, UNFIT
 from tasks.generate.loop import Tally, generate
 from tasks.generate.resume import remaining
 from tasks.job import ECHO
-from tasks.journal.replay import replay
-from tasks.journal.writer import TokenJournal, segments
+from tasks.journal.replay import replay_run
+from tasks.journal.writer import TokenJournal
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Run
 from tasks.storage.lock import RunLock
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
-    known = replay(segments(spec.run.journals), bytes.fromhex(spec.fingerprint))
+    known = replay_run(spec.run.journals, spec.fingerprint)
     found = {
         "found_tokens": known.num_tokens,
         "found_finished": known.num_final,

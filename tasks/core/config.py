@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tasks.core.errors import ConfigError
 
+MAX_REJECT_RATE = 0.2
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -28,7 +29,7 @@ class InputConfig:
     messages_column: str = "messages"
     id_column: str | None = None
     system: str | None = None
-    max_reject_rate: float = 0.2
+    max_reject_rate: float = MAX_REJECT_RATE
 
     def __post_init__(self) -> None:
         _check(bool(self.paths), "inputs", self.paths, "at least one file or folder")

@@ -13,6 +13,7 @@ from pathlib import Path
 from tasks.core.errors import DamageError
 from tasks.core.request import Progress
 from tasks.journal.format import Entry, FailureEntry, FormatError, decode_frames, decode_header
+from tasks.journal.writer import segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ class Replay:
     @property
     def num_final(self) -> int:
         return sum(progress.is_final for progress in self.progress.values())
+
+
+def replay_run(folder: Path, fingerprint: str) -> Replay:
+    """All that a run's journals say; its fingerprint in hexadecimal. Raises DamageError as `replay` does."""
+    return replay(segments(folder), bytes.fromhex(fingerprint))
 
 
 def replay(paths: Iterable[Path], fingerprint: bytes) -> Replay:

@@ -16,12 +16,28 @@ from tasks.storage.atomic import replacing_file
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import FAILURES, REJECTS, REQUESTS, RESULTS
 
-_RUNS = (
-    "run_id VARCHAR, state VARCHAR, logical_date VARCHAR, model VARCHAR, dtype VARCHAR, dataset_id VARCHAR, "
-    "started_at TIMESTAMPTZ, ended_at TIMESTAMPTZ, rows BIGINT, requests BIGINT, rejects BIGINT, results BIGINT, "
-    "failures BIGINT, duplicates BIGINT, prompt_tokens BIGINT, output_tokens BIGINT, cached_tokens BIGINT, "
-    "resumed_tokens BIGINT, tokens_per_s DOUBLE, error VARCHAR"
-)
+_RUNS = {
+    "run_id": "VARCHAR",
+    "state": "VARCHAR",
+    "logical_date": "VARCHAR",
+    "model": "VARCHAR",
+    "dtype": "VARCHAR",
+    "dataset_id": "VARCHAR",
+    "started_at": "TIMESTAMPTZ",
+    "ended_at": "TIMESTAMPTZ",
+    "rows": "BIGINT",
+    "requests": "BIGINT",
+    "rejects": "BIGINT",
+    "results": "BIGINT",
+    "failures": "BIGINT",
+    "duplicates": "BIGINT",
+    "prompt_tokens": "BIGINT",
+    "output_tokens": "BIGINT",
+    "cached_tokens": "BIGINT",
+    "resumed_tokens": "BIGINT",
+    "tokens_per_s": "DOUBLE",
+    "error": "VARCHAR",
+}
 
 
 def connect(layout: Layout) -> duckdb.DuckDBPyConnection:
@@ -81,10 +97,9 @@ def _table(folder: Path, pattern: str, schema: pa.Schema) -> str:
 
 def _runs(folder: Path) -> str:
     if any(folder.glob("*/manifest.json")):
-        columns = ", ".join(f"{name}: '{kind}'" for name, kind in (pair.split() for pair in _RUNS.split(", ")))
+        columns = ", ".join(f"{name}: '{kind}'" for name, kind in _RUNS.items())
         return f"SELECT * FROM read_json({_quoted(folder / '*/manifest.json')}, columns = {{{columns}}}, format = 'auto')"
-    pairs = (pair.split() for pair in _RUNS.split(", "))
-    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in pairs) + " WHERE false"
+    return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in _RUNS.items()) + " WHERE false"
 
 
 def _quoted(path: Path) -> str:
