@@ -10,6 +10,7 @@ from pathlib import Path
 from tasks.core.errors import ConfigError
 
 MAX_REJECT_RATE = 0.2
+DURABILITIES = ("process", "power")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -119,6 +120,29 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class JournalConfig:
+    """How safe a token is once the engine has handed it over.
+
+    `process`: it survives SIGKILL of any process, as it is the kernel's. `power`: what is older than `sync_interval_s` (and
+    the sync itself) also survives a power cut. Segments roll at `segment_bytes`.
+    """
+
+    durability: str = "power"
+    sync_interval_s: float = 1.0
+    segment_bytes: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        _check(self.durability in DURABILITIES, "durability", self.durability, f"one of {', '.join(DURABILITIES)}")
+        _check(self.sync_interval_s > 0, "sync_interval_s", self.sync_interval_s, "positive")
+        _check(self.segment_bytes >= 4096, "segment_bytes", self.segment_bytes, "at least 4096")
+
+    @property
+    def sync_every_s(self) -> float | None:
+        """Seconds between two syncs, or None when the journal need not survive a power cut."""
+        return self.sync_interval_s if self.durability == "power" else None
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """One run. `logical_date` names the night of a scheduled run and is part of its identity."""
 
@@ -131,3 +155,4 @@ class Config:
     group: GroupConfig = field(default_factory=GroupConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)

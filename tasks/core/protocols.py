@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import StepOutput
+from tasks.core.request import SamplingParams, StepOutput
 
 
 class Engine(Protocol):
@@ -15,8 +15,12 @@ class Engine(Protocol):
         """How many sequences have been added and not yet finished or aborted."""
         ...
 
+    def continues_exactly(self, sampling: SamplingParams) -> bool:
+        """Whether a sequence can go on from saved tokens as if nothing had happened; else it is generated from its start."""
+        ...
+
     def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
-        """Admit a sequence that already has `saved_token_ids` of its answer.
+        """Admit a sequence that already has `saved_token_ids` of its answer, of a kind that `continues_exactly`.
 
         Raises RequestError when this one sequence cannot be run; the others are not touched.
         """

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class FinishReason(StrEnum):
@@ -21,8 +21,24 @@ class FinishReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredOutputs:
+    """What the answer's text must match. `kind` is json, json_object, regex, choice or grammar, as in vLLM; `spec` is the
+    JSON schema as text, the pattern, the choices as a JSON array, the EBNF or Lark grammar, or nothing (json_object)."""
+
+    kind: str
+    spec: str = ""
+
+    @property
+    def is_json(self) -> bool:
+        return self.kind in ("json", "json_object")
+
+
+@dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose tokens; names, meanings and defaults as in vLLM, but greedy unless a temperature is given."""
+    """How to choose tokens; names, meanings and defaults as in vLLM, but greedy unless a temperature is given.
+
+    `logprobs` is how many alternatives are reported with each token's own log-probability; None reports nothing.
+    """
 
     max_tokens: int
     min_tokens: int = 0
@@ -35,7 +51,12 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    bad_words: tuple[str, ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @property
     def is_greedy(self) -> bool:
@@ -46,15 +67,6 @@ class SamplingParams:
         """Whether the same prompt always gives the same answer: greedy, or sampled with a seed of its own."""
         return self.is_greedy or self.seed is not None
 
-    @property
-    def continues_exactly(self) -> bool:
-        """Whether prompt + saved tokens can go on as if nothing had happened.
-
-        Stop strings and the two penalties that count output tokens only are state that vLLM loses with a request; such a
-        sequence is generated again from its start (its noise is a function of seed and position, so with equal tokens).
-        """
-        return not (self.stop or self.presence_penalty or self.frequency_penalty)
-
     def to_json(self) -> str:
         """Canonical: sorted keys, defaults left out, so that equal parameters are equal text."""
         defaults = {f.name: f.default for f in fields(self)}
@@ -64,7 +76,12 @@ class SamplingParams:
     @staticmethod
     def from_json(text: str) -> "SamplingParams":
         values: dict[str, Any] = json.loads(text)
-        return SamplingParams(**{**values, "stop": tuple(values.get("stop", ()))})
+        for name in ("stop", "stop_token_ids", "bad_words"):
+            values[name] = tuple(values.get(name, ()))
+        values["logit_bias"] = tuple((token_id, bias) for token_id, bias in values.get("logit_bias", ()))
+        if (structured := values.get("structured_outputs")) is not None:
+            values["structured_outputs"] = StructuredOutputs(**structured)
+        return SamplingParams(**values)
 
     def with_seed(self, seed: int) -> "SamplingParams":
         return replace(self, seed=seed)
@@ -101,11 +118,19 @@ class Reject:
     raw: str
 
 
+class TokenLogprobs(NamedTuple):
+    """Natural log-probabilities at one position: the chosen token's, and (token id, log-probability) of the most likely."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class StepOutput:
     """What one engine step gave one sequence: its new token ids, and on the last step how it ended.
 
-    `cached_tokens` is how many prompt tokens came out of the prefix cache. With `error` set the sequence is given up.
+    `cached_tokens` is how many prompt tokens came out of the prefix cache; `logprobs` has one entry per new token where they
+    were asked for. With `error` set the sequence is given up.
     """
 
     key: int
@@ -113,16 +138,21 @@ class StepOutput:
     finish_reason: FinishReason | None = None
     cached_tokens: int = 0
     error: str | None = None
+    logprobs: Sequence[TokenLogprobs] | None = None
 
 
 @dataclass(slots=True)
 class Progress:
-    """What the journal knows of one sequence. At most one of finish_reason and error is set; either one ends it."""
+    """What the journal knows of one sequence. At most one of finish_reason and error is set; either one ends it.
+
+    `logprobs` is as long as `token_ids` where they were asked for, and empty elsewhere.
+    """
 
     token_ids: "array[int]" = field(default_factory=lambda: array("i"))
     finish_reason: FinishReason | None = None
     error: str | None = None
     cached_tokens: int = 0
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @property
     def is_final(self) -> bool:
