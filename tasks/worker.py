@@ -103,7 +103,7 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
         report({"phase": phase, "seconds": seconds, **asdict(tally), **found}, force=phase != "running")
 
     with _open_journal(spec) as journal:
-        work = remaining(_plan(spec.run.plan), known.progress)
+        work = remaining(_plan(spec.run.plan), known.progress, engine.continues_exactly)
         tally = generate(work, engine, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step)
     on_step(tally, "stopped" if stop else "done")
     engine.close()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import FinishReason, StepOutput
+from tasks.core.request import FinishReason, SamplingParams, StepOutput
 
 END = 0
 _MIN_TOKENS = 4
@@ -35,6 +35,9 @@ class EchoEngine:
     @property
     def num_unfinished(self) -> int:
         return len(self._running)
+
+    def continues_exactly(self, sampling: SamplingParams) -> bool:
+        return True
 
     def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
         self._running[sequence.key] = _Running(sequence, array("i", saved_token_ids))

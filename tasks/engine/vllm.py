@@ -62,6 +62,9 @@ class VLLMEngine:
     def num_unfinished(self) -> int:
         return len(self._prompt_tokens)
 
+    def continues_exactly(self, sampling: SamplingParams) -> bool:
+        return not (sampling.stop or sampling.presence_penalty or sampling.frequency_penalty)
+
     def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
         prompt = [*sequence.prompt_token_ids, *saved_token_ids]
         try:

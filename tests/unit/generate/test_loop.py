@@ -30,7 +30,7 @@ def run(
 
     with TokenJournal(folder, 0, RUN) as journal:
         return generate(
-            remaining(plan, known.progress),
+            remaining(plan, known.progress, engine.continues_exactly),
             engine,
             journal,
             max_num_seqs=max_num_seqs,
@@ -94,16 +94,15 @@ def test_a_refused_sequence_is_a_failure_and_the_next_takes_its_place(tmp_path: 
 
 def test_remaining_skips_what_ended_and_keeps_tokens(make_sequence: MakeSequence) -> None:
     """Ended sequences are left out; others go on from their tokens, or from the start where that would not be exact."""
-    names = ("new", "done", "failed", "part", "with_stop", "with_penalty")
-    sampling: dict[str, dict[str, object]] = {"with_stop": {"stop": ("x",)}, "with_penalty": {"presence_penalty": 0.5}}
+    names = ("new", "done", "failed", "part", "with_stop")
+    sampling: dict[str, dict[str, object]] = {"with_stop": {"stop": ("x",)}}
     plan = {name: make_sequence(name, **sampling.get(name, {})) for name in names}
     saved = array("i", [1, 2])
-    progress = {plan[name].key: Progress(saved) for name in ("part", "with_stop", "with_penalty")}
+    progress = {plan[name].key: Progress(saved) for name in ("part", "with_stop")}
     progress[plan["done"].key] = Progress(saved, finish_reason=FinishReason.STOP)
     progress[plan["failed"].key] = Progress(saved, error="gone")
-    assert list(remaining(plan.values(), progress)) == [
+    assert list(remaining(plan.values(), progress, lambda sampling: not sampling.stop)) == [
         Work(plan["new"], ()),
         Work(plan["part"], saved),
         Work(plan["with_stop"], ()),
-        Work(plan["with_penalty"], ()),
     ]
