@@ -58,7 +58,8 @@ def check_run(layout: Layout, run_id: str) -> CheckReport:
         num_compared = len(results) + len(failures)
         problems += _differences([*results, *failures], plan, known.progress)
         problems += _miscounts(manifest, results, failures)
-    notes = tuple(f"{damage.path}: {damage.reason}" for damage in known.damages)
+    notes = tuple(f"{damage} (what a kill leaves)" for damage in known.damages if damage.is_torn_tail)
+    problems += [f"damaged: {damage}" for damage in known.damages if not damage.is_torn_tail]
     return CheckReport(
         run_id, manifest.state, len(plan), known.num_final, known.num_tokens, num_compared, notes, tuple(problems)
     )

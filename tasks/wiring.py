@@ -157,6 +157,7 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
         max_model_len=1 if job.is_echo else context_length(job.model.path, job.config.model.max_model_len),
         num_sequences=num_sequences,
         engine=job.config.engine,
+        journal=job.config.journal,
     )
 
     def on_report(report: Report) -> None:
@@ -184,7 +185,8 @@ def _announce(report: Report, display: Display) -> None:
                 )
             display.stage("starting the engine")
         case "damage":
-            display.note(f"journal: {report['reason']}; what follows there is generated again")
+            word = "has a torn tail, as a kill leaves it" if report["is_torn_tail"] else "is damaged"
+            display.note(f"the journal {word}: {report['reason']}; what it held there is generated again")
         case "hung" | "restarting":
             words = f"; its last words: {report['last_words']}" if "last_words" in report else ""
             display.note(f"engine {report['reason']}, starting it again{words}")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.core.config import EngineConfig
+from tasks.core.config import EngineConfig, JournalConfig
 from tasks.core.errors import NightbatchError
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine
@@ -23,6 +23,7 @@ from tasks.engine.supervisor import STOPPED, UNFIT
 from tasks.generate.loop import Tally, generate
 from tasks.generate.resume import remaining
 from tasks.job import ECHO
+from tasks.journal.compact import compact, is_worth_it
 from tasks.journal.replay import replay_run
 from tasks.journal.writer import TokenJournal
 from tasks.storage.atomic import read_json, write_json
@@ -46,8 +47,8 @@ class WorkerSpec:
     max_model_len: int
     num_sequences: int
     engine: EngineConfig = field(default_factory=EngineConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
     engine_index: int = 0
-    sync_interval_s: float | None = 1.0
 
     @property
     def run(self) -> Run:
@@ -61,7 +62,8 @@ class WorkerSpec:
     @staticmethod
     def read(path: Path) -> "WorkerSpec":
         values: dict[str, Any] = read_json(path) or {}
-        return WorkerSpec(**{**values, "engine": EngineConfig(**values["engine"])})
+        configs = {"engine": EngineConfig(**values["engine"]), "journal": JournalConfig(**values["journal"])}
+        return WorkerSpec(**{**values, **configs})
 
 
 def main(arguments: list[str]) -> int:
@@ -89,11 +91,13 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
         "found_finished_tokens": known.num_final_tokens,
     }
     for damage in known.damages:
-        report({"phase": "damage", "reason": f"{damage.path}: {damage.reason}"}, force=True)
+        report({"phase": "damage", "reason": str(damage), "is_torn_tail": damage.is_torn_tail}, force=True)
     report({"phase": "loading", **found}, force=True)
     if known.num_final == spec.num_sequences:
         report({"phase": "done", "generated_tokens": 0, **found}, force=True)
         return 0
+    if is_worth_it(known):
+        compact(spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint), known)
     engine, max_num_seqs = _open_engine(spec)
     stop = StopRequest(supervisor_pid)
     began = time.monotonic()
@@ -111,8 +115,13 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
 
 
 def _open_journal(spec: WorkerSpec) -> TokenJournal:
-    fingerprint = bytes.fromhex(spec.fingerprint)
-    return TokenJournal(spec.run.journals, spec.engine_index, fingerprint, sync_interval_s=spec.sync_interval_s)
+    return TokenJournal(
+        spec.run.journals,
+        spec.engine_index,
+        bytes.fromhex(spec.fingerprint),
+        sync_interval_s=spec.journal.sync_every_s,
+        segment_bytes=spec.journal.segment_bytes,
+    )
 
 
 def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:

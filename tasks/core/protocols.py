@@ -68,8 +68,8 @@ class Tokenizer(Protocol):
 class Journal(Protocol):
     """Where tokens are put before anyone is told of them. Raises OSError when it cannot write: the run stops."""
 
-    def begin(self, key: int, num_saved: int) -> None:
-        """A sequence goes to the engine with its first `num_saved` tokens given; what it had beyond them is void."""
+    def begin(self, key: int, saved_token_ids: Sequence[int] = ()) -> None:
+        """A sequence goes to the engine with these tokens of its answer given; what it had beyond them is void."""
         ...
 
     def append(self, outputs: Sequence[StepOutput]) -> None:

@@ -7,7 +7,7 @@ never half. Any failure raises OSError and leaves the old in place.
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,12 @@ def replacing_dir(path: Path) -> Iterator[Path]:
     finally:
         for leftover in (temporary, old):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files that something durable stands for by now."""
+    for path in paths:
+        path.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

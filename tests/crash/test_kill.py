@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tasks.journal.replay import replay
-from tasks.journal.writer import segments
+from tasks.journal.segments import segments
 
 ECHO = ("--model", "echo:0.02", "--max-num-seqs", "8")
 NUM_ROWS = 40

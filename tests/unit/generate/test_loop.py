@@ -11,7 +11,8 @@ from tasks.engine.echo import EchoEngine
 from tasks.generate.loop import Tally, generate
 from tasks.generate.resume import Work, remaining
 from tasks.journal.replay import replay
-from tasks.journal.writer import TokenJournal, segments
+from tasks.journal.segments import segments
+from tasks.journal.writer import TokenJournal
 
 RUN = bytes(32)
 MakeSequence = Callable[..., PlannedSequence]
