@@ -60,6 +60,10 @@ class Tokenizer(Protocol):
         """Token ids of each prompt; a rendered one already holds its special tokens."""
         ...
 
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out; the beginning or the end may lie inside a character (U+FFFD)."""
+        ...
+
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each answer, special tokens left out, always from the whole list of ids."""
         ...

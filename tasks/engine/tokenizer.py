@@ -53,6 +53,10 @@ class ModelTokenizer:
                 encoded |= dict(zip(places, ids, strict=True))
         return [encoded[place] for place in range(len(prompts))]
 
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        return cast("str", self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
         """The answers' text, special tokens left out."""
         lists = [list(ids) for ids in token_ids]
@@ -73,8 +77,11 @@ class ByteTokenizer:
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         return [[byte + 1 for byte in prompt.encode("utf-8")] for prompt in prompts]
 
+    def text(self, token_ids: Sequence[int]) -> str:
+        return bytes(token - 1 for token in token_ids if token > 0).decode("utf-8", "replace")
+
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        return [bytes(token - 1 for token in ids if token > 0).decode("utf-8", "replace") for ids in token_ids]
+        return [self.text(ids) for ids in token_ids]
 
 
 def _flat(message: dict[str, object]) -> dict[str, object]:
