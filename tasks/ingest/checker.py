@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
+from tasks.core.errors import NightbatchError
+
 MAX_CPU_S = 5
 """vLLM's own patience with a pattern."""
 _MAX_MORE_BYTES = 2 << 30
@@ -27,12 +29,14 @@ _process: "subprocess.Popen[str] | None" = None
 
 @lru_cache(maxsize=256)
 def problem(kind: str, spec: str) -> str | None:
-    """As tasks.ingest.grammar.problem; what the compiler cannot cope with is a problem too."""
+    """As tasks.ingest.grammar.problem; what the compiler cannot cope with is a problem too.
+
+    Raises NightbatchError when the process cannot be started at all, which is no row's fault.
+    """
     global _process
     with _lock:
         if _process is None:
-            pipe = subprocess.PIPE
-            _process = subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+            _process = _started()
         answer = _answer(_process, json.dumps([kind, spec]))
         if answer:
             found: str | None = json.loads(answer)
@@ -51,6 +55,17 @@ def close() -> None:
         if _process is not None:
             _put_down(_process)
         _process = None
+
+
+def _started() -> "subprocess.Popen[str]":
+    """A process that has answered its first question."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(_COMMAND, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+    if not _answer(process, json.dumps(["regex", "a"])):
+        code = _put_down(process)
+        command = " ".join(_COMMAND)
+        raise NightbatchError(f"the check of structured outputs does not start (exit code {code}): see {command} </dev/null")
+    return process
 
 
 def _answer(process: "subprocess.Popen[str]", question: str) -> str:

@@ -1,12 +1,14 @@
 """The form that an answer must have: three spellings, one meaning, and what cannot be compiled is a reject."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tasks.core.errors import NightbatchError
 from tasks.core.request import SamplingParams, StructuredOutputs
 from tasks.ingest import checker, grammar
 
@@ -137,6 +139,30 @@ def test_too_much_for_the_compiler(put: Put, chat: Chat, read: Read) -> None:
     requests, rejects = read(put("in.jsonl", *lines))
     assert [row["custom_id"] for row in requests] == ["b"]
     assert {row["message"] for row in rejects} == {"guided_json: takes the grammar compiler more than 5 s"}
+
+
+# Answers the first question, as the start wants it, and what comes next only when it is a schema.
+MORTAL = """
+import os, sys
+for i, line in enumerate(sys.stdin):
+    print("null", flush=True) if i == 0 or "json" in line else os._exit(1)
+"""
+
+
+def test_a_compiler_that_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ends the compiler's process is a problem of that form alone; the next one has a process again."""
+    monkeypatch.setattr(checker, "_COMMAND", [sys.executable, "-c", MORTAL])
+    checker.problem.cache_clear()
+    found = [checker.problem(kind, "{}") for kind in ("json", "regex", "json", "regex", "choice")]
+    checker.problem.cache_clear()
+    assert found == [None, "is more than the grammar compiler can bear"] * 2 + ["is more than the grammar compiler can bear"]
+
+
+def test_a_compiler_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When there is no process to ask, the run stops and says so, and no row is blamed."""
+    monkeypatch.setattr(checker, "_COMMAND", [sys.executable, "-c", "raise SystemExit(4)"])
+    with pytest.raises(NightbatchError, match="does not start"):
+        checker.problem("regex", "never asked before")
 
 
 LEFT_OUT: list[tuple[dict[str, Any], str]] = [
