@@ -52,6 +52,11 @@ class Tokenizer(Protocol):
         """The most UTF-8 bytes that one token stands for: a bound on length without tokenising."""
         ...
 
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids there are, special ones among them: they count from 0."""
+        ...
+
     def render(self, messages: list[dict[str, object]]) -> str:
         """A chat through the model's chat template, ready for the assistant's turn. Raises ValueError with the reason."""
         ...

@@ -29,6 +29,7 @@ class ModelTokenizer:
             raise ConfigError(f"no usable tokenizer in {folder}: {str(error).splitlines()[0]}") from error
         self.max_model_len = context_length(folder, max_model_len)
         self.max_token_bytes = max(len(token.encode("utf-8")) for token in self._tokenizer.get_vocab())
+        self.vocab_size = len(self._tokenizer)
 
     def render(self, messages: list[dict[str, object]]) -> str:
         """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph."""
@@ -67,6 +68,7 @@ class ByteTokenizer:
     """One token a byte, for tests and dry runs without a model: id 0 ends a text, id b + 1 is the byte b."""
 
     max_token_bytes = 1
+    vocab_size = 257
 
     def __init__(self, max_model_len: int | None = None) -> None:
         self.max_model_len = max_model_len or 8192
