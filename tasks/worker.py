@@ -7,7 +7,7 @@ It owns the device and its journal: reads the plan, replays what is there, runs 
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
         report({"phase": phase, "seconds": seconds, **asdict(tally), **found}, force=phase != "running")
 
     with _open_journal(spec) as journal:
-        work = remaining(_plan(spec.run.plan), known.progress, engine.continues_exactly)
+        work = remaining(_plan(spec.run.plan, known.ended), known.progress, engine.continues_exactly)
         tally = generate(work, engine, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step)
     on_step(tally, "stopped" if stop else "done")
     engine.close()
@@ -134,8 +134,9 @@ def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
     return engine, engine.max_num_seqs
 
 
-def _plan(path: Path) -> Iterator[PlannedSequence]:
-    for row in read_rows(path, _COLUMNS):
+def _plan(path: Path, ended: Sequence[int]) -> Iterator[PlannedSequence]:
+    """The planned sequences that have not ended, in order."""
+    for row in read_rows(path, _COLUMNS, without={"key": ended}):
         prompt = tuple(row.pop("prompt_token_ids"))
         yield PlannedSequence(**{**row, "sampling": SamplingParams.from_json(row["sampling"])}, prompt_token_ids=prompt)
 

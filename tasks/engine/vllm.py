@@ -55,6 +55,7 @@ class VLLMEngine:
                 max_model_len=max_model_len,
                 enable_prefix_caching=True,
                 disable_log_stats=False,
+                structured_outputs_config={"backend": "xgrammar"},  # whose grammars were checked at ingest
                 **engine_arguments(config, on_cpu=self._on_cpu),
             )
         except (ValueError, RuntimeError, OSError) as error:

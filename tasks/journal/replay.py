@@ -55,8 +55,13 @@ class Replay:
         return sum(len(progress.token_ids) for progress in self.progress.values() if progress.is_final)
 
     @property
+    def ended(self) -> list[int]:
+        """Keys of the sequences that have ended."""
+        return [key for key, progress in self.progress.items() if progress.is_final]
+
+    @property
     def num_final(self) -> int:
-        return sum(progress.is_final for progress in self.progress.values())
+        return len(self.ended)
 
 
 def replay_run(folder: Path, fingerprint: str) -> Replay:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tasks.core.errors import DamageError
 from tasks.storage.atomic import replacing_file
 
 _TOKENS = pa.list_(pa.int32())
@@ -126,6 +128,7 @@ _VALUES_PER_GROUP = 8_000_000
 """Token ids and characters, so that a group of long prompts fits into memory."""
 
 Row = Mapping[str, Any]
+Schema = pa.Schema
 
 
 class TableWriter:
@@ -155,7 +158,10 @@ class TableWriter:
 @contextmanager
 def writing_table(path: Path, schema: pa.Schema) -> Iterator[TableWriter]:
     """A Parquet file that appears when the block ends well, and not otherwise."""
-    with replacing_file(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        replacing_file(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
         table = TableWriter(writer, schema)
         yield table
         table.flush()
@@ -169,14 +175,32 @@ def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Row]) -> int:
     return table.num_rows
 
 
-def read_rows(paths: Path | Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of one or several files in order, a row group's worth in memory at a time."""
+def read_rows(
+    paths: Path | Sequence[Path], columns: Sequence[str] | None = None, *, without: Mapping[str, Sequence[int]] = {}
+) -> Iterator[dict[str, Any]]:
+    """The rows of one or several files in order, a row group's worth in memory at a time; not those that have one of the
+    values that `without` gives for a column. Raises DamageError when a file is not what was written."""
     for path in [paths] if isinstance(paths, Path) else paths:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns)):
-                yield from batch.to_pylist()
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                for batch in file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns)):
+                    yield from _filtered(batch, without).to_pylist()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise DamageError(f"{path} is damaged: {error}") from error
+
+
+def _filtered(batch: pa.RecordBatch, without: Mapping[str, Sequence[int]]) -> pa.RecordBatch:
+    for name, values in without.items():
+        is_in = pc.is_in(batch[name], value_set=pa.array(values, batch[name].type))
+        batch = batch.filter(pc.invert(is_in))
+    return batch
 
 
 def count_rows(path: Path) -> int:
     """The number of rows, read from the footer alone."""
-    return int(pq.read_metadata(path).num_rows)
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except pa.ArrowException as error:
+        raise DamageError(f"{path} is damaged: {error}") from error
