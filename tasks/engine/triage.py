@@ -55,8 +55,8 @@ class Orders:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        condemned = {int(key): reason for key, reason in values["condemned"].items()}
-        return cls(tuple(values["held"]), condemned, values["probe"])
+        condemned = {int(key): reason for key, reason in values.get("condemned", {}).items()}
+        return cls(tuple(values.get("held", ())), condemned, values.get("probe", False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Triage:
     max_restarts: int
     rest_done: bool = False
     last: frozenset[int] = frozenset()
-    """In flight at the last death while everything ran, and no suspects."""
+    """In flight at the last death while everything ran, if that named nobody."""
     suspects: tuple[int, ...] = ()
     pool: tuple[int, ...] = ()
     pending: Mapping[int, str] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Triage:
 
     def _name(self, in_flight: tuple[int, ...]) -> "Triage":
         named = tuple(key for key in in_flight if key in self.last)
-        return replace(self, suspects=self.suspects + named, last=frozenset(in_flight) - frozenset(named))
+        return replace(self, suspects=self.suspects + named, last=frozenset(() if named else in_flight))
 
     def _narrow(self, in_flight: tuple[int, ...], running: tuple[int, ...], how: str) -> "Triage":
         held = (*self.suspects, *self.pool)

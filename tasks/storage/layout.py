@@ -88,3 +88,6 @@ class Run:
 
     def engine_spec(self, engine: int) -> Path:
         return self.journals / f"engine-{engine}.json"
+
+    def engine_orders(self, engine: int) -> Path:
+        return self.journals / f"engine-{engine}.orders.json"
