@@ -56,7 +56,7 @@ def check_run(layout: Layout, run_id: str) -> CheckReport:
     num_compared = 0
     if manifest.state == DONE:
         problems += _without_end(plan, known.progress)
-        for folder in (run.results, run.failures):
+        for folder in (run.groups.parent, run.plan.parent, run.results, run.failures):
             problems += failed_checksums(folder)
         results, failures = (_rows(folder, problems) for folder in (run.results, run.failures))
         num_compared = len(results) + len(failures)

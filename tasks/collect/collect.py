@@ -5,20 +5,17 @@ whole or not at all, and collecting twice gives the same bytes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from tasks.collect.answer import answers
 from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import FinishReason, Progress, SamplingParams, TokenLogprobs
-from tasks.storage.atomic import replacing_dir
-from tasks.storage.checksums import write_checksums
 from tasks.storage.layout import Run
-from tasks.storage.parquet import FAILURES, RESULTS, Schema, TableWriter, writing_table
+from tasks.storage.parquet import FAILURES, RESULTS, TableWriter, replacing_table
 
 _CHUNK = 1024
 COMPLETED, FAILED = "completed", "failed"
@@ -66,8 +63,8 @@ def collect(
     """
     collected = Collected()
     with ExitStack() as stack:
-        results = stack.enter_context(_table(run.results, RESULTS))
-        failures = stack.enter_context(_table(run.failures, FAILURES))
+        results = stack.enter_context(replacing_table(run.results, RESULTS))
+        failures = stack.enter_context(replacing_table(run.failures, FAILURES))
         choices = _choices(requests, planned, duplicate_of, progress, collected)
         while chunk := list(islice(choices, _CHUNK)):
             _write_failures([choice for choice in chunk if choice.progress.error], failures, run.run_id, model)
@@ -75,15 +72,6 @@ def collect(
         if collected.requests != collected.results + collected.failures:
             raise DamageError(f"{run.run_id}: requests and outcomes do not add up: {collected}")
     return collected
-
-
-@contextmanager
-def _table(folder: Path, schema: Schema) -> Iterator[TableWriter]:
-    """A table in a folder with its checksum, both there or neither."""
-    with replacing_dir(folder) as temporary:
-        with writing_table(temporary / "part-00000.parquet", schema) as table:
-            yield table
-        write_checksums(temporary)
 
 
 def _choices(

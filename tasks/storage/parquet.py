@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tasks.core.errors import DamageError
-from tasks.storage.atomic import replacing_file
+from tasks.storage.atomic import replacing_dir, replacing_file
+from tasks.storage.checksums import write_checksums
+from tasks.storage.layout import PART
 
 _TOKENS = pa.list_(pa.int32())
 
@@ -128,7 +130,6 @@ _VALUES_PER_GROUP = 8_000_000
 """Token ids and characters, so that a group of long prompts fits into memory."""
 
 Row = Mapping[str, Any]
-Schema = pa.Schema
 
 
 class TableWriter:
@@ -167,9 +168,18 @@ def writing_table(path: Path, schema: pa.Schema) -> Iterator[TableWriter]:
         table.flush()
 
 
-def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Row]) -> int:
-    """Write a whole table; its number of rows."""
-    with writing_table(path, schema) as table:
+@contextmanager
+def replacing_table(folder: Path, schema: pa.Schema) -> Iterator[TableWriter]:
+    """A folder with a table and its checksums, that takes the place of `folder` when the block ends well."""
+    with replacing_dir(folder) as temporary:
+        with writing_table(temporary / PART, schema) as table:
+            yield table
+        write_checksums(temporary)
+
+
+def write_table(folder: Path, schema: pa.Schema, rows: Iterable[Row]) -> int:
+    """Write a whole table into its folder; its number of rows."""
+    with replacing_table(folder, schema) as table:
         for row in rows:
             table.append(row)
     return table.num_rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tasks.storage.parquet import RESULTS, read_rows, write_rows
+from tasks.storage.parquet import RESULTS, read_rows, write_table
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_changed_tokens_and_lost_rows_are_named(cli: Any, run_id: str) -> None:
     part = only(cli.data, "results/*.parquet")
     rows = list(read_rows(part))
     rows[0]["output_token_ids"] = [1, 2, 3]
-    write_rows(part, RESULTS, rows[:-1])
+    write_table(part.parent, RESULTS, rows[:-1])
     before = part.read_bytes()
     code, report = check(cli, run_id)
     assert code == 1
