@@ -26,7 +26,7 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 SEEDED = {"temperature": 0.9, "seed": 11}
-PENALTIES = {"presence_penalty": 0.7, "frequency_penalty": 0.6}
+PENALTIES = {"presence_penalty": 1.2, "frequency_penalty": 0.9, "ignore_eos": True, "max_tokens": 24}
 TOLERANCE = 1e-4
 """In nats: prefill and decode round log-probabilities differently in fp32; the tokens are equal."""
 
