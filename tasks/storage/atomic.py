@@ -4,6 +4,7 @@ Write order, in this place only: write beside it, fsync, rename, fsync the folde
 never half. Any failure raises OSError and leaves the old in place.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -12,28 +13,41 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 def sync_dir(path: Path) -> None:
     """Make the names in a folder durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def sync_file(path: Path) -> None:
     """Make the bytes of a closed file durable."""
-    fd = os.open(path, os.O_RDONLY)
+    _sync(path, os.O_RDONLY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    fd = os.open(path, flags)
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise _named(error, "cannot sync", path) from error
     finally:
         os.close(fd)
 
 
 def sync_data(fd: int) -> None:
     """Make the bytes of an open file durable, and of its metadata only what reading them needs."""
-    os.fdatasync(fd)
+    try:
+        os.fdatasync(fd)
+    except OSError as error:
+        raise _named(error, "cannot sync") from error
+
+
+def _named(error: OSError, what: str, path: Path | None = None) -> OSError:
+    """Of a call on a descriptor the error says neither what was done nor to which file; people need both."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return OSError(error.errno, f"{what}: {reason}", path and str(path))
 
 
 def _beside(path: Path) -> Path:
@@ -50,6 +64,10 @@ def replacing_file(path: Path) -> Iterator[Path]:
         sync_file(temporary)
         os.replace(temporary, path)
         sync_dir(path.parent)
+    except OSError as error:
+        if error.filename is None and error.errno in _NO_ROOM:
+            raise _named(error, "cannot write", path) from error
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
