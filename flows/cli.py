@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 
 _MODEL, _SAMPLING = ModelConfig(), SamplingDefaults()
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PUT_DOWN_S = 25.0
 """The longest a run takes to be put down: the supervisor waits 20 s for the step in flight."""
 
@@ -270,10 +271,9 @@ class _Interrupter:
 
     def install(self) -> None:
         """Take the signals over; under nohup SIGHUP stays ignored."""
-        signal.signal(signal.SIGINT, self)
-        signal.signal(signal.SIGTERM, self)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signal.signal(signal.SIGHUP, self)
+        for number in _STOPPING:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         if time.monotonic() < self._until:
@@ -306,6 +306,8 @@ def main() -> int:
     except NightbatchError as error:
         return _say(str(error), error.exit_code)
     except _Interrupted:
+        for number in _STOPPING:  # on its way out Python gives them their default, and one more would change the exit code
+            signal.signal(number, signal.SIG_IGN)
         return _say("put down; everything generated is kept, and the same command goes on from there", 75)
     except BrokenPipeError:
         return 0

@@ -49,7 +49,7 @@ def test_asked_to_stop(night: "Night", undisturbed: "Undisturbed", number: signa
     undisturbed.assert_whole(night)
 
 
-@pytest.mark.parametrize("pauses", [(0.3,), (0.0, 0.001, 0.01, 0.02)], ids=["twice in a second", "five times at once"])
+@pytest.mark.parametrize("pauses", [(0.3,), (0.0, 0.001, 0.01, 0.02), (0.005,) * 400], ids=["twice", "five times", "hail"])
 def test_asked_to_stop_again_while_stopping(night: "Night", undisturbed: "Undisturbed", pauses: tuple[float, ...]) -> None:
     """More stop signals to the whole group, as an impatient Ctrl-C sends them, change nothing about how it is put down."""
     process = night.start()
@@ -58,9 +58,10 @@ def test_asked_to_stop_again_while_stopping(night: "Night", undisturbed: "Undist
     os.killpg(process.pid, signal.SIGINT)
     for pause in pauses:
         time.sleep(pause)
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)
-            process.terminate()
+        if process.poll() is not None:
+            break
+        os.killpg(process.pid, signal.SIGINT)
+        process.terminate()
     ended = night.finish(process)
     assert time.monotonic() - asked < _PATIENCE_S
     assert (ended.code, ended.out) == (75, "")
