@@ -49,7 +49,7 @@ class Night:
 
     cli: Any
     rows: Path
-    step_s: float = 0.02
+    step_s: float = 0.01
     started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     @property
