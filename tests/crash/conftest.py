@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +23,9 @@ import pytest
 from tasks.check import CheckReport, check_run
 from tasks.journal.replay import Replay, replay_run
 from tasks.query.views import run_query
+from tasks.status import RunStatus, run_statuses
 from tasks.storage.layout import Layout, Run
 
-NUM_ROWS = 24
 _OWN_MOUNTS = ("unshare", "--map-root-user", "--mount")
 ANSWERS = "select custom_id, choice_index, output_text, output_token_ids, finish_reason from results order by 1, 2"
 
@@ -93,6 +93,14 @@ class Night:
         report: dict[str, Any] = json.loads(ended.out)
         return report
 
+    def undisturbed(self, folder: Path) -> "Undisturbed":
+        """What the same rows give in a folder of their own, without waiting between steps."""
+        folder.mkdir(exist_ok=True)
+        night = replace(self, cli=type(self.cli)(folder), step_s=0)
+        night.complete()
+        tokens = {key: list(progress.token_ids) for key, progress in night.known().progress.items()}
+        return Undisturbed(night.sql(ANSWERS), tokens, night.journal_bytes())
+
     def known(self) -> Replay:
         """What the journal holds."""
         return replay_run(self.files.journals, self.manifest["fingerprint"])
@@ -135,6 +143,14 @@ class Night:
         self.wait_for(look, process)
         return found[0]
 
+    def lives(self, process: psutil.Process) -> bool:
+        """Whether it does; one that is dead may wait for somebody to ask how it ended."""
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+    def status(self) -> RunStatus:
+        """What `nightbatch status` says."""
+        return run_statuses(self.layout, self.files.run_id)[0]
+
 
 @dataclass(frozen=True)
 class Undisturbed:
@@ -144,6 +160,14 @@ class Undisturbed:
     token_ids: dict[int, list[int]]
     journal_bytes: int
 
+    @property
+    def num_rows(self) -> int:
+        return len({custom_id for custom_id, *_ in self.answers})
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(map(len, self.token_ids.values()))
+
     def holds(self, known: Replay) -> bool:
         """Whether every token of a journal is one of ours, in its place."""
         return all(list(of.token_ids) == self.token_ids[key][: len(of.token_ids)] for key, of in known.progress.items())
@@ -152,31 +176,35 @@ class Undisturbed:
         """The run is done: each row once, each answer the same, and the check agrees."""
         manifest = night.manifest
         outcome = (manifest["state"], manifest["rows"], manifest["results"], manifest["failures"])
-        assert outcome == ("done", NUM_ROWS, NUM_ROWS, 0)
+        assert outcome == ("done", self.num_rows, self.num_rows, 0)
         assert night.sql(ANSWERS) == self.answers
         assert night.check().problems == ()
 
     def assert_nothing_half(self, night: Night) -> None:
         """Every table is there with all its rows or not at all, and what is in the journal is right."""
-        for table in ("requests", "results"):
-            assert night.sql(f"select count(*) from {table}")[0][0] in (0, NUM_ROWS)
+        assert night.sql("select count(*) from requests")[0][0] in (0, self.num_rows)
+        assert night.sql("select count(*) from results")[0][0] in (0, len(self.answers))
         assert night.sql("select count(*) from rejects") == night.sql("select count(*) from failures") == [(0,)]
         if any(night.cli.data.glob("runs/*/manifest.json")):
             assert self.holds(night.known())
             assert night.check().problems == ()
 
 
-def _write(folder: Path) -> Path:
-    path = folder / "in.jsonl"
-    rows = [{"id": f"r{i}", "prompt": f"question {i % 7} {i}", "max_tokens": 18 + i % 9} for i in range(NUM_ROWS)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+@pytest.fixture
+def ask(write_jsonl: Callable[..., Path]) -> Callable[..., Path]:
+    """Writes so many requests, different ones and of different lengths; keywords are further fields of each."""
+
+    def write(num_rows: int = 24, **fields: Any) -> Path:
+        rows = ({"id": f"r{i}", "prompt": f"question {i % 7} {i}", "max_tokens": 18 + i % 9} for i in range(num_rows))
+        return write_jsonl([row | fields for row in rows])
+
+    return write
 
 
 @pytest.fixture
-def night(cli: Any, tmp_path: Path) -> Iterator[Night]:
+def night(cli: Any, ask: Callable[..., Path]) -> Iterator[Night]:
     """A run of its own; whatever of it still lives when the test ends is killed."""
-    night = Night(cli, _write(tmp_path))
+    night = Night(cli, ask())
     yield night
     for process in night.started:
         if process.returncode is None:
@@ -190,15 +218,11 @@ def _once() -> dict[str, Undisturbed]:
 
 
 @pytest.fixture
-def undisturbed(cli: Any, tmp_path_factory: pytest.TempPathFactory, _once: dict[str, Undisturbed]) -> Undisturbed:
+def undisturbed(night: Night, tmp_path_factory: pytest.TempPathFactory, _once: dict[str, Undisturbed]) -> Undisturbed:
     """The answers and the journal of a run that nobody kills, made once for all tests."""
     if not _once:
-        folder = tmp_path_factory.mktemp("undisturbed")
-        night = Night(type(cli)(folder), _write(folder), step_s=0)
-        night.complete()
-        tokens = {key: list(progress.token_ids) for key, progress in night.known().progress.items()}
-        _once[""] = Undisturbed(night.sql(ANSWERS), tokens, night.journal_bytes())
-    return _once[""]
+        _once["for all"] = night.undisturbed(tmp_path_factory.mktemp("undisturbed"))
+    return _once["for all"]
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@
  * FAULT_WRITE  N: at most N bytes a write
  * FAULT_EINTR  N: every Nth write is interrupted
  * FAULT_CLOCK  N: every Nth reading of the machine's clock moves it by a year, to and fro
+ * FAULT_ORPHAN 1: a process does not die with its parent, whatever it asks the kernel for
  * FAULT_KILL   rename, fsync, fdatasync, write or open (for writing): SIGKILL of the whole process group
  * FAULT_NTH    at which of those calls, from 1
  * FAULT_SIDE   before the call, after it, or half: after half of a write
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -143,6 +145,16 @@ int open64(const char *path, int flags, ...) {
     mode_t mode = mode_of(flags, rest);
     va_end(rest);
     return open_with(REAL(open64), path, flags, mode);
+}
+
+int prctl(int option, ...) {
+    va_list rest;
+    va_start(rest, option);
+    unsigned long a = va_arg(rest, unsigned long), b = va_arg(rest, unsigned long);
+    unsigned long c = va_arg(rest, unsigned long), d = va_arg(rest, unsigned long);
+    va_end(rest);
+    if (active && option == PR_SET_PDEATHSIG && number("FAULT_ORPHAN")) return 0;
+    return REAL(prctl)(option, a, b, c, d);
 }
 
 /* Seconds by which the machine's clock is wrong now. */

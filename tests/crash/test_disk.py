@@ -1,6 +1,7 @@
 """Disks that are full, read-only or failing: the run stops with one clear line, and goes on when the disk is well."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,23 @@ def test_checkpoints_fill_up_while_generating(night: "Night", undisturbed: "Undi
     assert str(night.cli.checkpoints) in ended.last_line
     undisturbed.assert_nothing_half(night)
     known = night.known()
-    assert 0 < known.num_tokens < sum(map(len, undisturbed.token_ids.values()))
+    assert 0 < known.num_tokens < undisturbed.num_tokens
     assert (night.manifest["state"], night.cli("check", night.files.run_id).returncode) == ("failed", 0)
     small_disk(night.cli.checkpoints, 1 << 20)
     assert night.complete()["resumed_tokens"] == known.num_tokens
     undisturbed.assert_whole(night)
+
+
+def test_checkpoints_are_full_from_the_start(night: "Night", small_disk: SmallDisk) -> None:
+    """A disk without room for even the lock stops the command in one line with its path, and leaves no lock behind."""
+    small_disk(night.cli.checkpoints, _PAGE)
+    (night.cli.checkpoints / "ballast").write_bytes(bytes(_PAGE))
+    for _ in range(2):
+        ended = night.run()
+        assert ended.code == 1
+        (line,) = ended.err.splitlines()
+        assert line.startswith(f"nightbatch: No space left on device: {night.cli.checkpoints}/")
+    assert list(night.cli.data.rglob("*")) == []
 
 
 def test_data_is_full_from_the_start(night: "Night", undisturbed: "Undisturbed", small_disk: SmallDisk) -> None:
@@ -58,7 +71,7 @@ def test_data_fills_up_before_the_results(night: "Night", undisturbed: "Undistur
     assert night.known().num_final == len(undisturbed.answers)
     assert night.cli("check", night.files.run_id).returncode == 0
     small_disk(night.cli.data, 4 << 20)
-    assert night.complete()["resumed_tokens"] == sum(map(len, undisturbed.token_ids.values()))
+    assert night.complete()["resumed_tokens"] == undisturbed.num_tokens
     undisturbed.assert_whole(night)
 
 
@@ -75,6 +88,7 @@ def test_checkpoints_on_a_read_only_disk(night: "Night", small_disk: SmallDisk) 
 
 def test_syncing_the_journal_fails(night: "Night", undisturbed: "Undisturbed", faults: Mapping[str, str]) -> None:
     """A disk that cannot sync stops the run and says so; nothing is lost, and on a good disk it completes."""
+    night = replace(night, step_s=0.02)
     ended = night.run(**faults, FAULT_SYNC="1", FAULT_PATH=".journal")
     assert ended.code == 1, ended.err
     assert "sync: Input/output error" in ended.last_line

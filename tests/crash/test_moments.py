@@ -40,7 +40,9 @@ def test_killed_in(night: "Night", undisturbed: "Undisturbed", faults: Faults, m
     undisturbed.assert_whole(night)
 
 
-def test_killed_with_results_written_and_the_run_not_done(night: "Night", undisturbed: "Undisturbed", faults: Faults) -> None:
+def test_killed_with_results_written_and_the_run_not_done(
+    night: "Night", undisturbed: "Undisturbed", faults: Faults
+) -> None:
     """Collecting again what was collected gives the same bytes."""
     assert kill_at(night, faults, "rename", "/manifest.json", 2, "before").code == _KILLED
     undisturbed.assert_nothing_half(night)

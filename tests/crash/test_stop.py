@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +23,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 _IMPATIENT = """
 import functools, sys
 import flows.cli as cli
-cli.EngineConfig = functools.partial(cli.EngineConfig, stall_timeout_s=0.5)
+cli.EngineConfig = functools.partial(cli.EngineConfig, stall_timeout_s=1.0)
 sys.exit(cli.main())
 """
 
@@ -42,11 +41,13 @@ def test_asked_to_stop(night: "Night", undisturbed: "Undisturbed", number: signa
     assert (ended.code, ended.out) == (75, "")
     assert "everything generated is kept" in ended.last_line
     assert not worker.is_running()
-    (status,) = night.cli.json("status")
-    assert status["state"] == "stopped"
-    assert night.known().damages == []
-    assert night.complete()["resumed_tokens"] == status["journal_tokens"] > 0
-    undisturbed.assert_whole(night)
+    status = night.status()
+    assert (status.state, status.owner) == ("stopped", None)
+    assert status.journal_tokens > 0
+    undisturbed.assert_nothing_half(night)
+    if number == signal.SIGTERM:
+        assert night.complete()["resumed_tokens"] == status.journal_tokens
+        undisturbed.assert_whole(night)
 
 
 @pytest.mark.parametrize("pauses", [(0.3,), (0.0, 0.001, 0.01, 0.02), (0.005,) * 400], ids=["twice", "five times", "hail"])
@@ -115,23 +116,47 @@ def test_terminal_is_closed_under_nohup(night: "Night", undisturbed: "Undisturbe
     undisturbed.assert_whole(night)
 
 
-def test_engine_stands_still(night: "Night", undisturbed: "Undisturbed", monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine child that makes no step any more is named, killed and replaced, and the run completes."""
-    command = night.cli.command  # bound: it does not see the patch
+@pytest.fixture
+def impatient(night: "Night", monkeypatch: pytest.MonkeyPatch) -> "Night":
+    """Its engine may take a second for a step, where the command's own patience is longer than a test's."""
+    kind = type(night.cli)
+    command = kind.command
 
-    def impatient(_: Any, verb: str, *arguments: str) -> list[str]:
-        python, _flag, _option, _module, *rest = command(verb, *arguments)
+    def patched(cli: Any, verb: str, *arguments: str) -> list[str]:
+        python, _flag, _option, _module, *rest = command(cli, verb, *arguments)
         return [python, "-P", "-c", _IMPATIENT, *rest]
 
-    monkeypatch.setattr(type(night.cli), "command", impatient)
-    process = night.start()
-    night.wait_for_tokens(process, 3000)  # so that it has reported a step: starting may take longer than a step
-    worker = night.worker_of(process)
+    monkeypatch.setattr(kind, "command", patched)
+    return replace(night, step_s=0.03)
+
+
+def test_engine_stands_still(impatient: "Night", undisturbed: "Undisturbed") -> None:
+    """An engine child that makes no step any more is named, killed and replaced, and the run completes."""
+    process = impatient.start()
+    impatient.wait_for_tokens(process, 3000)  # so that it has reported a step: starting may take longer than a step
+    worker = impatient.worker_of(process)
     worker.suspend()
-    ended = night.finish(process)
+    ended = impatient.finish(process)
     assert ended.code == 0, ended.err
-    assert "engine no step for" in ended.err
+    assert "engine no step for 1 s" in ended.err
     assert "killed by SIGKILL" in ended.err
     assert "resuming" in ended.err
-    assert not Path(f"/proc/{worker.pid}").exists()
-    undisturbed.assert_whole(night)
+    assert not worker.is_running()
+    undisturbed.assert_whole(impatient)
+
+
+@pytest.mark.xfail(strict=True, reason="the supervisor counts the time in which it was itself suspended as its engine's")
+def test_suspended_and_continued(impatient: "Night", undisturbed: "Undisturbed") -> None:
+    """A run that is suspended with all its processes for long (Ctrl-Z, fg) goes on with the engine that it has."""
+    process = impatient.start()
+    impatient.wait_for_tokens(process, 3000)
+    worker = impatient.worker_of(process)
+    worker.suspend()
+    time.sleep(0.3)  # what it has reported is heard
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(1.2)
+    os.killpg(process.pid, signal.SIGCONT)
+    ended = impatient.finish(process)
+    assert ended.code == 0, ended.err
+    undisturbed.assert_whole(impatient)
+    assert "starting it again" not in ended.err

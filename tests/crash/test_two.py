@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,7 +26,6 @@ def test_started_while_the_run_is_worked_on(night: "Night", undisturbed: "Undist
 @pytest.mark.parametrize("pair", range(5))
 def test_started_at_the_same_instant(night: "Night", undisturbed: "Undisturbed", pair: int) -> None:
     """Of two processes that start together exactly one works, the other ends with 75 and its id, and the run is whole."""
-    night = replace(night, step_s=0.02)
     both = [night.start(), night.start()]
     ended = [night.finish(process) for process in both]
     assert sorted(one.code for one in ended) == [0, 75], [one.err for one in ended]
@@ -50,16 +49,25 @@ def test_lock_file_left_by_a_dead_process(night: "Night", undisturbed: "Undistur
     undisturbed.assert_whole(night)
 
 
-def test_started_while_the_old_engine_still_lives(night: "Night", undisturbed: "Undisturbed") -> None:
+def test_started_while_the_old_engine_still_lives(
+    night: "Night", undisturbed: "Undisturbed", faults: Mapping[str, str]
+) -> None:
     """After SIGKILL of the command alone the next start waits for its engine to be gone, and keeps what it had written."""
-    process = night.start()
+    process = night.start(**faults, FAULT_ORPHAN="1")
     night.wait_for_tokens(process)
     worker = night.worker_of(process)
+    worker.suspend()
     process.kill()
     again = night.start()
+    second = night.worker_of(again)
+    assert worker.is_running()
+    before = night.journal_bytes()
+    worker.resume()
     night.finish(process)
     ended = night.finish(again)
     assert ended.code == 0, ended.err
-    assert not worker.is_running()
     assert "tokens found in the journal" in ended.err
+    assert second.pid != worker.pid
+    assert not night.lives(worker)
+    assert night.segments[0].stat().st_size >= before
     undisturbed.assert_whole(night)
