@@ -1,18 +1,23 @@
 """Replace a file or a folder whole, or not at all.
 
 Write order, in this place only: write beside it, fsync, rename, fsync the folder. A reader sees the old or the new,
-never half. Any failure raises OSError and leaves the old in place.
+never half. Any failure raises OSError and leaves the old in place. What a killed writer left is removed by a later one.
 """
 
 import errno
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import Any
 
+from tasks.storage.lock import lives
+
+_LEFT_ALONE_S = 3600.0
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -54,10 +59,21 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
+def _sweep(path: Path) -> None:
+    """Remove what writers of `path` left that were killed: of a process that is gone, and not touched for an hour."""
+    prefix = f".{path.name}."
+    for leftover in path.parent.glob(f"{escape(prefix)}*"):
+        pid = leftover.name.removeprefix(prefix).partition(".")[0]
+        with suppress(FileNotFoundError):  # somebody else sweeps too
+            if pid.isdigit() and not lives(int(pid)) and time.time() - leftover.lstat().st_mtime > _LEFT_ALONE_S:
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+
 @contextmanager
 def replacing_file(path: Path) -> Iterator[Path]:
     """Yields a path to write to; on a clean exit it takes the place of `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     temporary = _beside(path)
     try:
         yield temporary
@@ -76,6 +92,7 @@ def replacing_file(path: Path) -> Iterator[Path]:
 def replacing_dir(path: Path) -> Iterator[Path]:
     """Yields an empty folder to fill; on a clean exit it takes the place of `path` (which is away for one rename)."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
     temporary, old = _beside(path), path.with_name(f".{path.name}.{os.getpid()}.old")
     for leftover in (temporary, old):
         shutil.rmtree(leftover, ignore_errors=True)

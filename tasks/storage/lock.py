@@ -90,10 +90,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _is_alive(who: dict[str, Any]) -> bool:
     """Whether this process can hold a lock; of another machine's nothing is known."""
-    if who.get("host") != socket.gethostname():
-        return bool(who)
+    return lives(int(who["pid"])) if who.get("host") == socket.gethostname() else bool(who)
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process on this machine."""
     try:
-        os.kill(int(who["pid"]), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:

@@ -20,7 +20,7 @@ _NUM_KILLS = int(os.environ.get("NIGHTBATCH_KILLS", "12"))
 def test_killed_group_at_random_moments(night: "Night", ask: Callable[..., Path], tmp_path: Path) -> None:
     """SIGKILL of the whole process group again and again: acknowledged tokens stay, and the answers are the same."""
     dice, kept = random.Random(3), 0
-    night = replace(night, rows=ask(max(60, 4 * _NUM_KILLS)))
+    night = replace(night, rows=ask(5 * _NUM_KILLS), step_s=0.02)
     undisturbed = night.undisturbed(tmp_path / "undisturbed")
     for number in range(_NUM_KILLS):
         process = night.start()
