@@ -64,7 +64,7 @@ def _sweep(path: Path) -> None:
     prefix = f".{path.name}."
     for leftover in path.parent.glob(f"{escape(prefix)}*"):
         pid = leftover.name.removeprefix(prefix).partition(".")[0]
-        with suppress(FileNotFoundError):  # somebody else sweeps too
+        with suppress(OSError):  # somebody else sweeps too, or it is not ours
             if pid.isdigit() and not lives(int(pid)) and time.time() - leftover.lstat().st_mtime > _LEFT_ALONE_S:
                 shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 

@@ -8,6 +8,7 @@
  * FAULT_CLOCK  N: every Nth reading of the machine's clock moves it by a year, to and fro
  * FAULT_ORPHAN 1: a process does not die with its parent, whatever it asks the kernel for
  * FAULT_KILL   rename, fsync, fdatasync, write or open (for writing): SIGKILL of the whole process group
+ * FAULT_ALONE  1: of the process alone
  * FAULT_NTH    at which of those calls, from 1
  * FAULT_SIDE   before the call, after it, or half: after half of a write
  */
@@ -73,7 +74,7 @@ static int is_last(const char *call) {
 
 static void end(const char *when) {
     if (strcmp(when, side)) return;
-    kill(0, SIGKILL);
+    kill(number("FAULT_ALONE") ? getpid() : 0, SIGKILL);
     for (;;) pause();
 }
 

@@ -87,6 +87,18 @@ def test_asked_to_stop_again_while_a_step_takes_long(night: "Night") -> None:
     assert night.manifest["state"] == "stopped"
 
 
+@pytest.mark.xfail(strict=True, reason="the engine child does not listen to SIGHUP, which a terminal sends to it as well")
+def test_terminal_is_closed_while_a_step_takes_long(night: "Night") -> None:
+    """SIGHUP to the whole group, as a closed terminal sends it, lets the step in flight end like SIGINT does."""
+    process = replace(night, step_s=1.0).start()
+    night.wait_for_tokens(process, 100)
+    before = night.known().num_tokens
+    os.killpg(process.pid, signal.SIGHUP)
+    assert night.finish(process).code == 75
+    assert night.manifest["state"] == "stopped"
+    assert night.known().num_tokens > before
+
+
 def test_terminal_is_closed(night: "Night") -> None:
     """When its terminal goes away the run is put down like on any other stop signal."""
     terminal, inside = pty.openpty()
