@@ -4,9 +4,9 @@ from pathlib import Path
 
 from prefect import flow, runtime
 
-from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import Config, EngineConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
-from tasks.parameters import EngineParameter, ModelParameter, Rows, SamplingParameter
+from tasks.parameters import EngineParameter, JournalParameter, ModelParameter, Rows, SamplingParameter
 from tasks.steps import perform
 
 
@@ -22,10 +22,11 @@ def adhoc(
     source: str | None = None,
     data: str = "data",
     checkpoints: str = "checkpoints",
-    rows: Rows = Rows(),  # noqa: B008  frozen, like the next three
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next four
     model: ModelParameter = ModelConfig(),  # noqa: B008
     sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
     engine: EngineParameter = EngineConfig(),  # noqa: B008
+    journal: JournalParameter = JournalConfig(),  # noqa: B008
 ) -> Night:
     """Answer these files; run again with the same files and settings it resumes or does nothing.
 
@@ -38,6 +39,7 @@ def adhoc(
         model: Which model answers, its dtype and context.
         sampling: What a request gets that does not say otherwise.
         engine: vLLM's settings and the supervisor's patience.
+        journal: What a generated token survives.
     """
     return perform(
         Config(
@@ -47,5 +49,6 @@ def adhoc(
             model=model,
             sampling=sampling,
             engine=engine,
+            journal=journal,
         )
     )

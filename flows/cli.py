@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tasks.core.config import MAX_REJECT_RATE, Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import (
+    MAX_REJECT_RATE,
+    Config,
+    EngineConfig,
+    InputConfig,
+    JournalConfig,
+    ModelConfig,
+    SamplingDefaults,
+)
 from tasks.core.errors import ConfigError, NightbatchError
 from tasks.storage.layout import Layout
 
@@ -35,7 +43,7 @@ app = typer.Typer(
     help="Offline LLM batch inference: files in, answers in Parquet out, resumable to the token, queried in DuckDB.",
 )
 
-_MODEL, _SAMPLING = ModelConfig(), SamplingDefaults()
+_MODEL, _SAMPLING, _JOURNAL = ModelConfig(), SamplingDefaults(), JournalConfig()
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PUT_DOWN_S = 25.0
 """The longest a run takes to be put down: the supervisor waits 20 s for the step in flight."""
@@ -60,6 +68,13 @@ RejectRate = Annotated[
     typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
 ]
 System = Annotated[str | None, typer.Option("--system", help="System prompt for chats that have none.")]
+Durability = Annotated[
+    str,
+    typer.Option(
+        "--durability",
+        help="What a generated token survives: process (any SIGKILL) or power (a power cut as well, but for a second).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 
 
@@ -85,6 +100,7 @@ def run(
     system: System = None,
     max_reject_rate: RejectRate = MAX_REJECT_RATE,
     max_num_seqs: MaxNumSeqs = None,
+    durability: Durability = _JOURNAL.durability,
     as_json: Json = False,
 ) -> int:
     """Answer every row of these files, now, in this process and without a server.
@@ -114,6 +130,7 @@ def run(
         model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
         sampling=SamplingDefaults(max_tokens, temperature, seed),
         engine=EngineConfig(max_num_seqs=max_num_seqs),
+        journal=JournalConfig(durability),
     )
     return _conclude(run_night(config, wiring, terminal_display()), as_json)
 
@@ -138,6 +155,7 @@ def nightly(
     system: System = None,
     max_reject_rate: RejectRate = MAX_REJECT_RATE,
     max_num_seqs: MaxNumSeqs = None,
+    durability: Durability = _JOURNAL.durability,
     as_json: Json = False,
 ) -> int:
     """Run the nightly flow over an inbox, in this process and without a server.
@@ -157,6 +175,7 @@ def nightly(
         model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
         sampling=SamplingDefaults(max_tokens, temperature, seed),
         engine=EngineConfig(max_num_seqs=max_num_seqs),
+        journal=JournalConfig(durability),
     )
     return _conclude(outcome, as_json)
 

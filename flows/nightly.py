@@ -9,9 +9,17 @@ from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
 
-from tasks.core.config import Config, EngineConfig, InputConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import Config, EngineConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
-from tasks.parameters import EngineParameter, ModelParameter, OptionalDate, Rows, SamplingParameter, Timezone
+from tasks.parameters import (
+    EngineParameter,
+    JournalParameter,
+    ModelParameter,
+    OptionalDate,
+    Rows,
+    SamplingParameter,
+    Timezone,
+)
 from tasks.steps import perform
 
 
@@ -36,10 +44,11 @@ def nightly(
     timezone: Timezone = "America/New_York",
     data: str = "data",
     checkpoints: str = "checkpoints",
-    rows: Rows = Rows(),  # noqa: B008  frozen, like the next three
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next four
     model: ModelParameter = ModelConfig(),  # noqa: B008
     sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
     engine: EngineParameter = EngineConfig(),  # noqa: B008
+    journal: JournalParameter = JournalConfig(),  # noqa: B008
 ) -> Night:
     """Answer everything in the inbox, one sub-folder a source; run again for the same night it resumes or does nothing.
 
@@ -53,6 +62,7 @@ def nightly(
         model: Which model answers, its dtype and context.
         sampling: What a request gets that does not say otherwise.
         engine: vLLM's settings and the supervisor's patience.
+        journal: What a generated token survives.
     """
     return perform(
         Config(
@@ -63,5 +73,6 @@ def nightly(
             model=model,
             sampling=sampling,
             engine=engine,
+            journal=journal,
         )
     )

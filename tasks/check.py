@@ -13,6 +13,7 @@ from tasks.core.manifest import DONE, Manifest
 from tasks.core.request import Progress
 from tasks.journal.replay import replay_run
 from tasks.storage.atomic import read_json
+from tasks.storage.checksums import failed_checksums
 from tasks.storage.layout import Layout, Run
 from tasks.storage.parquet import Row, read_rows
 
@@ -49,29 +50,42 @@ def check_run(layout: Layout, run_id: str) -> CheckReport:
         known = replay_run(run.journals, manifest.fingerprint)
     except DamageError as error:
         return CheckReport(run_id, manifest.state, 0, 0, 0, 0, (), (str(error),))
-    plan = _plan(run)
-    problems = list(_strangers(plan, known.progress))
+    problems: list[str] = []
+    plan = _plan(run, problems)
+    problems += _strangers(plan, known.progress)
     num_compared = 0
     if manifest.state == DONE:
         problems += _without_end(plan, known.progress)
-        results, failures = _rows(run.results), _rows(run.failures)
+        for folder in (run.groups.parent, run.plan.parent, run.results, run.failures):
+            problems += failed_checksums(folder)
+        results, failures = (_rows(folder, problems) for folder in (run.results, run.failures))
         num_compared = len(results) + len(failures)
         problems += _differences([*results, *failures], plan, known.progress)
         problems += _miscounts(manifest, results, failures)
-    notes = tuple(f"{damage.path}: {damage.reason}" for damage in known.damages)
+    notes = tuple(f"{damage} (what a kill leaves)" for damage in known.damages if damage.is_torn_tail)
+    problems += [f"damaged: {damage}" for damage in known.damages if not damage.is_torn_tail]
     return CheckReport(
         run_id, manifest.state, len(plan), known.num_final, known.num_tokens, num_compared, notes, tuple(problems)
     )
 
 
-def _plan(run: Run) -> dict[int, Row]:
+def _plan(run: Run, problems: list[str]) -> dict[int, Row]:
     """The planned sequences by key; none when the run was stopped before it had a plan."""
-    rows = read_rows(run.plan, ["key", "request_id", "choice_index"]) if run.plan.exists() else ()
+    rows = _readable([run.plan] if run.plan.exists() else [], problems, ["key", "request_id", "choice_index"])
     return {row["key"]: row for row in rows}
 
 
-def _rows(folder: Path) -> list[Row]:
-    return list(read_rows(sorted(folder.glob("*.parquet"))))
+def _rows(folder: Path, problems: list[str]) -> list[Row]:
+    return _readable(sorted(folder.glob("*.parquet")), problems)
+
+
+def _readable(paths: list[Path], problems: list[str], columns: list[str] | None = None) -> list[Row]:
+    """All rows, or none and one problem more when a file is damaged."""
+    try:
+        return list(read_rows(paths, columns))
+    except DamageError as error:
+        problems.append(str(error))
+        return []
 
 
 def _strangers(plan: Mapping[int, Row], progress: Mapping[int, Progress]) -> Iterator[str]:

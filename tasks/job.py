@@ -21,7 +21,7 @@ from tasks.storage.lock import RunLock
 ECHO = "echo"
 """The model name of a dry run: EchoEngine with a byte tokenizer. "echo:0.05" takes 0.05 s for each step."""
 
-_TOKENS_VERSION = 1
+_TOKENS_VERSION = 2
 """Part of every fingerprint; raised when a change of nightbatch changes the tokens that a run gives."""
 
 

@@ -11,9 +11,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from tasks.core.config import MAX_REJECT_RATE, EngineConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import MAX_REJECT_RATE, EngineConfig, JournalConfig, ModelConfig, SamplingDefaults
 
-_MODEL, _SAMPLING, _ENGINE = ModelConfig(), SamplingDefaults(), EngineConfig()
+_MODEL, _SAMPLING, _ENGINE, _JOURNAL = ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
 
 
 class _Form(BaseModel):
@@ -68,6 +68,18 @@ class Engine(_Form):
     )
 
 
+class Journal(_Form):
+    """What a generated token survives."""
+
+    durability: Literal["process", "power"] = Field(
+        default="power", description="process: SIGKILL of anything; power: a power cut as well, but for the last interval."
+    )
+    sync_interval_s: float = Field(
+        default=_JOURNAL.sync_interval_s, gt=0, description="Seconds between two syncs of the journal to the disk."
+    )
+    segment_bytes: int = Field(default=_JOURNAL.segment_bytes, ge=4096, description="Size of one file of the journal.")
+
+
 def _read_as(form: type[_Form], settings: type[Any]) -> GetPydanticSchema:
     """Check against the form, or take the dataclass as it is, and hand over the dataclass."""
 
@@ -91,5 +103,6 @@ def _known(timezone: str) -> str:
 ModelParameter = Annotated[ModelConfig, _read_as(Model, ModelConfig)]
 SamplingParameter = Annotated[SamplingDefaults, _read_as(Sampling, SamplingDefaults)]
 EngineParameter = Annotated[EngineConfig, _read_as(Engine, EngineConfig)]
+JournalParameter = Annotated[JournalConfig, _read_as(Journal, JournalConfig)]
 Timezone = Annotated[str, AfterValidator(_known)]
 OptionalDate = Annotated[date | None, Field(json_schema_extra={"pattern": r"^\d{4}-\d\d-\d\d$"})]

@@ -21,11 +21,12 @@ from tasks.core.request import SamplingParams
 from tasks.engine.models import resolve_encoder
 from tasks.engine.supervisor import Report, Supervisor
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer, context_length
+from tasks.engine.triage import Orders
 from tasks.job import Job, now
 from tasks.journal.replay import replay_run
 from tasks.progress import Display, rate_of
-from tasks.storage.atomic import read_json
-from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_rows
+from tasks.storage.atomic import read_json, write_json
+from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_table
 from tasks.worker import WorkerSpec
 
 _model_tokenizer = lru_cache(maxsize=1)(ModelTokenizer)
@@ -98,7 +99,7 @@ def _group(job: Job, dataset: Dataset) -> None:
     placed += [(members[copy], None, original) for copy, original in sorted(grouping.duplicate_of.items())]
     columns = ("position", "request_id", "source", "group_id", "duplicate_of")
     rows = [(i, member.request_id, member.source, of, original) for i, (member, of, original) in enumerate(placed)]
-    write_rows(job.run.groups, GROUPS, (dict(zip(columns, row, strict=True)) for row in rows))
+    write_table(job.run.groups.parent, GROUPS, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
 def plan(job: Job, dataset: Dataset) -> int:
@@ -109,7 +110,7 @@ def plan(job: Job, dataset: Dataset) -> int:
 
         batches = pack(_groups(job, dataset), job.config.plan)
         planned = enumerate(sequences(batches, job.config.sampling.seed))
-        write_rows(job.run.plan, PLAN, (_plan_row(i, batch, sequence) for i, (batch, sequence) in planned))
+        write_table(job.run.plan.parent, PLAN, (_plan_row(i, batch, sequence) for i, (batch, sequence) in planned))
     return count_rows(job.run.plan)
 
 
@@ -157,16 +158,24 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
         max_model_len=1 if job.is_echo else context_length(job.model.path, job.config.model.max_model_len),
         num_sequences=num_sequences,
         engine=job.config.engine,
+        journal=job.config.journal,
     )
 
-    def on_report(report: Report) -> None:
-        _announce(report, display)
-        display.generating(report, num_sequences)
+    fullest: Report = {}
 
-    command = [*_WORKER, str(spec.write())]
-    supervisor = Supervisor(command, _environment(), job.run.engine_log(0), job.config.engine, on_report)
-    last = supervisor.run()
-    return Generation(rate_of(last), int(last["found_finished_tokens"] + last.get("resumed_tokens", 0)))
+    def on_report(report: Report) -> None:
+        nonlocal fullest
+        fullest = max(fullest, report, key=lambda of: int(of.get("generated_tokens", 0)))
+        _announce(report, job, display)
+        if "found_finished" in report:
+            display.generating(report, num_sequences)
+
+    def give_orders(orders: Orders) -> None:
+        write_json(job.run.engine_orders(spec.engine_index), orders.to_dict())
+
+    command, log = [*_WORKER, str(spec.write())], job.run.engine_log(spec.engine_index)
+    last = Supervisor(command, _environment(), log, job.config.engine, on_report, give_orders).run()
+    return Generation(rate_of(fullest), int(last["found_finished_tokens"] + last.get("resumed_tokens", 0)))
 
 
 def _environment() -> dict[str, str]:
@@ -175,7 +184,7 @@ def _environment() -> dict[str, str]:
     return defaults | os.environ | _ENGINE_ENVIRONMENT
 
 
-def _announce(report: Report, display: Display) -> None:
+def _announce(report: Report, job: Job, display: Display) -> None:
     match report["phase"]:
         case "loading":
             if kept := report["found_tokens"]:
@@ -184,10 +193,32 @@ def _announce(report: Report, display: Display) -> None:
                 )
             display.stage("starting the engine")
         case "damage":
-            display.note(f"journal: {report['reason']}; what follows there is generated again")
-        case "hung" | "restarting":
-            words = f"; its last words: {report['last_words']}" if "last_words" in report else ""
-            display.note(f"engine {report['reason']}, starting it again{words}")
+            word = "has a torn tail, as a kill leaves it" if report["is_torn_tail"] else "is damaged"
+            display.note(f"the journal {word}: {report['reason']}; what it held there is generated again")
+        case "restarting":
+            display.note(f"engine {report['reason']}, starting it again; its last words: {report['last_words']}")
+        case "suspects":
+            those = _requests(len(report["keys"]))
+            display.note(f"two deaths with the same {those} in flight: held back until the rest is done")
+        case "trial" | "pool":
+            those, others = _requests(len(report["keys"])), len(report["held"])
+            display.note(
+                f"running {those} of those held back and nothing else" + (f"; {others} more wait" if others else "")
+            )
+        case "probe":
+            display.note("running a request that was answered before, to see whether the engine works")
+        case "isolated":
+            display.note(f"request {_name(report['key'], job)} isolated: {report['reason']}")
+
+
+def _requests(number: int) -> str:
+    return "1 request" if number == 1 else f"{number} requests"
+
+
+def _name(key: int, job: Job) -> str:
+    """The request of a sequence, as the tables have it."""
+    rows = read_rows(job.run.plan, ["key", "request_id", "choice_index"])
+    return next((f"{row['request_id']} (choice {row['choice_index']})" for row in rows if row["key"] == key), f"{key:016x}")
 
 
 def collect(job: Job, dataset: Dataset, generation: Generation) -> Manifest:

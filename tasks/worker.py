@@ -1,29 +1,33 @@
 """The engine child: `python -m tasks.worker SPEC SUPERVISOR_PID REPORT_FD`. Composition root of that process.
 
-It owns the device and its journal: reads the plan, replays what is there, runs what is left, and ends with 0 (all done),
-75 (put down on request; everything generated is in the journal) or 3 (has said why it cannot run).
+It owns the device and its journal: reads the plan, replays what is there, runs what is left and not held back by its
+orders, and ends with 0 (all that is done), 75 (put down on request; everything generated is in the journal) or 3 (has said
+why it cannot run).
 """
 
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tasks.core.config import EngineConfig
+from tasks.core.config import EngineConfig, JournalConfig
 from tasks.core.errors import NightbatchError
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine
-from tasks.core.request import SamplingParams
-from tasks.engine.child import Reporter, StopRequest, die_with
+from tasks.core.request import Progress, SamplingParams
+from tasks.engine.child import Reporter, StopRequest, WatchedEngine, die_with
 from tasks.engine.echo import EchoEngine
 from tasks.engine.supervisor import STOPPED, UNFIT
+from tasks.engine.triage import Orders
 from tasks.generate.loop import Tally, generate
+from tasks.generate.probe import answers_again
 from tasks.generate.resume import remaining
 from tasks.job import ECHO
-from tasks.journal.replay import replay_run
+from tasks.journal.compact import compact, is_worth_it
+from tasks.journal.replay import Replay, replay_run
 from tasks.journal.writer import TokenJournal
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Run
@@ -46,8 +50,8 @@ class WorkerSpec:
     max_model_len: int
     num_sequences: int
     engine: EngineConfig = field(default_factory=EngineConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
     engine_index: int = 0
-    sync_interval_s: float | None = 1.0
 
     @property
     def run(self) -> Run:
@@ -61,7 +65,8 @@ class WorkerSpec:
     @staticmethod
     def read(path: Path) -> "WorkerSpec":
         values: dict[str, Any] = read_json(path) or {}
-        return WorkerSpec(**{**values, "engine": EngineConfig(**values["engine"])})
+        configs = {"engine": EngineConfig(**values["engine"]), "journal": JournalConfig(**values["journal"])}
+        return WorkerSpec(**{**values, **configs})
 
 
 def main(arguments: list[str]) -> int:
@@ -83,17 +88,23 @@ def main(arguments: list[str]) -> int:
 
 def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
     known = replay_run(spec.run.journals, spec.fingerprint)
+    orders = Orders.from_dict(read_json(spec.run.engine_orders(spec.engine_index)) or {})
+    _write_verdicts(spec, orders, known)
     found = {
         "found_tokens": known.num_tokens,
         "found_finished": known.num_final,
         "found_finished_tokens": known.num_final_tokens,
     }
     for damage in known.damages:
-        report({"phase": "damage", "reason": f"{damage.path}: {damage.reason}"}, force=True)
+        report({"phase": "damage", "reason": str(damage), "is_torn_tail": damage.is_torn_tail}, force=True)
     report({"phase": "loading", **found}, force=True)
-    if known.num_final == spec.num_sequences:
+    held = {key for key in orders.held if key not in known.progress or not known.progress[key].is_final}
+    nothing_to_do = known.num_final == 0 if orders.probe else known.num_final + len(held) == spec.num_sequences
+    if nothing_to_do:
         report({"phase": "done", "generated_tokens": 0, **found}, force=True)
         return 0
+    if is_worth_it(known):
+        compact(spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint), known)
     engine, max_num_seqs = _open_engine(spec)
     stop = StopRequest(supervisor_pid)
     began = time.monotonic()
@@ -102,17 +113,41 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
         seconds = time.monotonic() - began
         report({"phase": phase, "seconds": seconds, **asdict(tally), **found}, force=phase != "running")
 
-    with _open_journal(spec) as journal:
-        work = remaining(_plan(spec.run.plan), known.progress, engine.continues_exactly)
-        tally = generate(work, engine, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step)
+    if orders.probe:
+        report({"phase": "admitted", "keys": []}, force=True)
+        tally = answers_again(_plan(spec.run.plan), known.progress, engine, should_stop=lambda: bool(stop))
+    else:
+        watched = WatchedEngine(engine, report)
+        with _open_journal(spec) as journal:
+            allowed = _plan(spec.run.plan, without=[*known.ended, *held])
+            work = remaining(allowed, known.progress, engine.continues_exactly)
+            tally = generate(
+                work, watched, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step
+            )
     on_step(tally, "stopped" if stop else "done")
     engine.close()
     return STOPPED if stop else 0
 
 
+def _write_verdicts(spec: WorkerSpec, orders: Orders, known: Replay) -> None:
+    """Journal the sequences that the supervisor has given up, once."""
+    entries = {key: known.progress.setdefault(key, Progress()) for key in orders.condemned}
+    new = {key: reason for key, reason in orders.condemned.items() if not entries[key].is_final}
+    if new:
+        with _open_journal(spec) as journal:
+            for key, reason in new.items():
+                journal.fail(key, reason)
+                entries[key].error = reason
+
+
 def _open_journal(spec: WorkerSpec) -> TokenJournal:
-    fingerprint = bytes.fromhex(spec.fingerprint)
-    return TokenJournal(spec.run.journals, spec.engine_index, fingerprint, sync_interval_s=spec.sync_interval_s)
+    return TokenJournal(
+        spec.run.journals,
+        spec.engine_index,
+        bytes.fromhex(spec.fingerprint),
+        sync_interval_s=spec.journal.sync_every_s,
+        segment_bytes=spec.journal.segment_bytes,
+    )
 
 
 def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
@@ -125,8 +160,9 @@ def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
     return engine, engine.max_num_seqs
 
 
-def _plan(path: Path) -> Iterator[PlannedSequence]:
-    for row in read_rows(path, _COLUMNS):
+def _plan(path: Path, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:
+    """The planned sequences in order, but for those whose keys are given."""
+    for row in read_rows(path, _COLUMNS, without={"key": without}):
         prompt = tuple(row.pop("prompt_token_ids"))
         yield PlannedSequence(**{**row, "sampling": SamplingParams.from_json(row["sampling"])}, prompt_token_ids=prompt)
 

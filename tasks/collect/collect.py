@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from tasks.collect.answer import answers
 from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
-from tasks.core.request import FinishReason, Progress, SamplingParams
-from tasks.storage.atomic import replacing_dir
+from tasks.core.request import FinishReason, Progress, SamplingParams, TokenLogprobs
 from tasks.storage.layout import Run
-from tasks.storage.parquet import FAILURES, RESULTS, TableWriter, writing_table
+from tasks.storage.parquet import FAILURES, RESULTS, TableWriter, replacing_table
 
 _CHUNK = 1024
 COMPLETED, FAILED = "completed", "failed"
@@ -63,10 +63,8 @@ def collect(
     """
     collected = Collected()
     with ExitStack() as stack:
-        results_dir = stack.enter_context(replacing_dir(run.results))
-        failures_dir = stack.enter_context(replacing_dir(run.failures))
-        results = stack.enter_context(writing_table(results_dir / "part-00000.parquet", RESULTS))
-        failures = stack.enter_context(writing_table(failures_dir / "part-00000.parquet", FAILURES))
+        results = stack.enter_context(replacing_table(run.results, RESULTS))
+        failures = stack.enter_context(replacing_table(run.failures, FAILURES))
         choices = _choices(requests, planned, duplicate_of, progress, collected)
         while chunk := list(islice(choices, _CHUNK)):
             _write_failures([choice for choice in chunk if choice.progress.error], failures, run.run_id, model)
@@ -127,17 +125,21 @@ def _write_failures(choices: Sequence[_Choice], table: TableWriter, run_id: str,
 def _write_results(
     choices: Sequence[_Choice], table: TableWriter, tokenizer: Tokenizer, run_id: str, model: str, collected: Collected
 ) -> None:
-    texts = tokenizer.decode([choice.progress.token_ids for choice in choices])
-    for choice, text in zip(choices, texts, strict=True):
+    sampling = [SamplingParams.from_json(choice.planned["sampling"]) for choice in choices]
+    spoken = answers([choice.progress for choice in choices], sampling, tokenizer)
+    for choice, answer in zip(choices, spoken, strict=True):
         known, is_copy = choice.progress, choice.duplicate_of is not None
-        stops = SamplingParams.from_json(choice.planned["sampling"]).stop
         row = _identity(choice, run_id, model, COMPLETED) | {
             "finish_reason": known.finish_reason,
+            "stop_reason": answer.stop_reason,
             "prompt_tokens": choice.planned["prompt_tokens"],
             "output_tokens": len(known.token_ids),
             "cached_tokens": 0 if is_copy else known.cached_tokens,
-            "output_text": answer_text(text, known.finish_reason, stops),
+            "output_text": answer.text,
+            "is_valid_json": answer.is_valid_json,
             "output_token_ids": known.token_ids,
+            "logprobs": [at.logprob for at in known.logprobs] or None,
+            "top_logprobs": [_alternatives(at) for at in known.logprobs] or None,
             "duplicate_of": choice.duplicate_of,
             "batch_id": choice.planned["batch_id"],
             "bucket": choice.planned["bucket"],
@@ -152,10 +154,5 @@ def _write_results(
         collected.cached_tokens += row["cached_tokens"]
 
 
-def answer_text(text: str, finish_reason: FinishReason | None, stops: Sequence[str]) -> str:
-    """The decoded text as the OpenAI API gives it: without the stop string that ended it, and without the U+FFFD that
-    stands for a character which `max_tokens` cut in the middle."""
-    if finish_reason is FinishReason.LENGTH:
-        return text.rstrip("\ufffd")
-    places = [place for stop in stops if (place := text.find(stop)) >= 0]
-    return text[: min(places)] if places else text
+def _alternatives(at: TokenLogprobs) -> list[dict[str, float]]:
+    return [{"token_id": token_id, "logprob": logprob} for token_id, logprob in at.top]

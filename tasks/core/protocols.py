@@ -52,12 +52,21 @@ class Tokenizer(Protocol):
         """The most UTF-8 bytes that one token stands for: a bound on length without tokenising."""
         ...
 
+    @property
+    def vocab_size(self) -> int:
+        """How many token ids there are, special ones among them: they count from 0."""
+        ...
+
     def render(self, messages: list[dict[str, object]]) -> str:
         """A chat through the model's chat template, ready for the assistant's turn. Raises ValueError with the reason."""
         ...
 
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         """Token ids of each prompt; a rendered one already holds its special tokens."""
+        ...
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out; the beginning or the end may lie inside a character (U+FFFD)."""
         ...
 
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
@@ -68,8 +77,8 @@ class Tokenizer(Protocol):
 class Journal(Protocol):
     """Where tokens are put before anyone is told of them. Raises OSError when it cannot write: the run stops."""
 
-    def begin(self, key: int, num_saved: int) -> None:
-        """A sequence goes to the engine with its first `num_saved` tokens given; what it had beyond them is void."""
+    def begin(self, key: int, saved_token_ids: Sequence[int] = ()) -> None:
+        """A sequence goes to the engine with these tokens of its answer given; what it had beyond them is void."""
         ...
 
     def append(self, outputs: Sequence[StepOutput]) -> None:

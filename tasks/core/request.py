@@ -32,6 +32,12 @@ class StructuredOutputs:
     def is_json(self) -> bool:
         return self.kind in ("json", "json_object")
 
+    @property
+    def choices(self) -> list[str]:
+        """The texts to choose from, of kind choice."""
+        choices: list[str] = json.loads(self.spec)
+        return choices
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:

@@ -9,8 +9,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
+
+from tasks.core.errors import RequestError
+from tasks.core.plan import PlannedSequence
+from tasks.core.protocols import Engine
+from tasks.core.request import SamplingParams, StepOutput
 
 _PR_SET_PDEATHSIG = 1
 _REPORT_EVERY_S = 0.2
@@ -41,7 +47,7 @@ def die_with(supervisor_pid: int) -> None:
 
 
 class Reporter:
-    """Writes reports to the supervisor, at most five a second unless forced. A closed pipe is silently accepted:
+    """Writes reports to the supervisor, at most five a second besides the forced ones. A closed pipe is silently accepted:
     the stop request notices the supervisor's end."""
 
     def __init__(self, fd: int) -> None:
@@ -51,8 +57,48 @@ class Reporter:
     def __call__(self, report: dict[str, Any], *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now - self._last >= _REPORT_EVERY_S:
-            self._last = now
+            self._last = self._last if force else now
             try:
                 os.write(self._fd, json.dumps(report).encode() + b"\n")
             except BrokenPipeError:
                 return
+
+
+class WatchedEngine:
+    """An engine that tells the supervisor what is in flight: of each sequence before the engine has it, and of its end. So
+    a death can be laid to those that were there."""
+
+    def __init__(self, engine: Engine, report: Reporter) -> None:
+        self._engine = engine
+        self._report = report
+
+    @property
+    def num_unfinished(self) -> int:
+        return self._engine.num_unfinished
+
+    def continues_exactly(self, sampling: SamplingParams) -> bool:
+        return self._engine.continues_exactly(sampling)
+
+    def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
+        self._report({"phase": "admitted", "keys": [sequence.key]}, force=True)
+        try:
+            self._engine.add_request(sequence, saved_token_ids)
+        except RequestError:
+            self._tell_ended([sequence.key])
+            raise
+
+    def step(self) -> list[StepOutput]:
+        outputs = self._engine.step()
+        self._tell_ended([output.key for output in outputs if output.finish_reason or output.error])
+        return outputs
+
+    def abort(self, keys: Sequence[int]) -> None:
+        self._engine.abort(keys)
+        self._tell_ended(keys)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _tell_ended(self, keys: Sequence[int]) -> None:
+        if keys:
+            self._report({"phase": "ended", "keys": list(keys)}, force=True)

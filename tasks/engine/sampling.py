@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
 from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
-SEED, OFFSET, TOP_K, TOP_P = "nb_seed", "nb_offset", "nb_top_k", "nb_top_p"
+NUM_SAVED = "nb_num_saved"
+"""How many tokens at the end of the prompt are the beginning of the answer."""
+SEED, TOP_K, TOP_P = "nb_seed", "nb_top_k", "nb_top_p"
 _REACH = 40.0
 """Nats below the best logit that 53-bit noise can still bridge: -log(-log(1 - 2**-53)) is 36.7, and log(37) below it."""
 
@@ -26,7 +28,7 @@ class _Row:
     """One sampled request; `output` is vLLM's live list of the tokens it generated since it was added."""
 
     seed: int
-    offset: int
+    num_saved: int
     top_k: int
     top_p: float
     output: Sequence[int]
@@ -34,7 +36,7 @@ class _Row:
 
 def _row(params: Any, prompt: Sequence[int] | None, output: Sequence[int]) -> _Row | None:
     extra = params.extra_args or {}
-    return _Row(extra[SEED], extra[OFFSET], extra[TOP_K], extra[TOP_P], output) if SEED in extra else None
+    return _Row(extra[SEED], extra[NUM_SAVED], extra[TOP_K], extra[TOP_P], output) if SEED in extra else None
 
 
 class PositionKeyedSampler(LogitsProcessor):  # type: ignore[misc]  # vLLM has no types for mypy here
@@ -52,7 +54,7 @@ class PositionKeyedSampler(LogitsProcessor):  # type: ignore[misc]  # vLLM has n
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for index, row in self._rows.items():
             values = logits[index].float().cpu().numpy()
-            token = choose(values, row.seed, row.offset + len(row.output), row.top_k, row.top_p)
+            token = choose(values, row.seed, row.num_saved + len(row.output), row.top_k, row.top_p)
             logits[index] = float("-inf")
             logits[index, token] = 0.0
         return logits

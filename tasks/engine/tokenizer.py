@@ -29,6 +29,7 @@ class ModelTokenizer:
             raise ConfigError(f"no usable tokenizer in {folder}: {str(error).splitlines()[0]}") from error
         self.max_model_len = context_length(folder, max_model_len)
         self.max_token_bytes = max(len(token.encode("utf-8")) for token in self._tokenizer.get_vocab())
+        self.vocab_size = len(self._tokenizer)
 
     def render(self, messages: list[dict[str, object]]) -> str:
         """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph."""
@@ -53,6 +54,10 @@ class ModelTokenizer:
                 encoded |= dict(zip(places, ids, strict=True))
         return [encoded[place] for place in range(len(prompts))]
 
+    def text(self, token_ids: Sequence[int]) -> str:
+        """The text of these ids, special tokens left out."""
+        return cast("str", self._tokenizer.decode(list(token_ids), skip_special_tokens=True))
+
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
         """The answers' text, special tokens left out."""
         lists = [list(ids) for ids in token_ids]
@@ -63,6 +68,7 @@ class ByteTokenizer:
     """One token a byte, for tests and dry runs without a model: id 0 ends a text, id b + 1 is the byte b."""
 
     max_token_bytes = 1
+    vocab_size = 257
 
     def __init__(self, max_model_len: int | None = None) -> None:
         self.max_model_len = max_model_len or 8192
@@ -73,8 +79,11 @@ class ByteTokenizer:
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         return [[byte + 1 for byte in prompt.encode("utf-8")] for prompt in prompts]
 
+    def text(self, token_ids: Sequence[int]) -> str:
+        return bytes(token - 1 for token in token_ids if token > 0).decode("utf-8", "replace")
+
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
-        return [bytes(token - 1 for token in ids if token > 0).decode("utf-8", "replace") for ids in token_ids]
+        return [self.text(ids) for ids in token_ids]
 
 
 def _flat(message: dict[str, object]) -> dict[str, object]:

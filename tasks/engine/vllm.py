@@ -1,4 +1,4 @@
-"""VLLMEngine: vLLM in this process, stepped by us. The only importer of vLLM and torch, with sampling.py beside it.
+"""VLLMEngine: vLLM in this process, stepped by us. The only importer of vLLM and torch, with sampling.py and history.py.
 
 Token ids go in, token ids come out (delta by delta). In-process, so that not calling `step` really stops the engine and
 SIGKILL leaves nothing behind.
@@ -7,27 +7,38 @@ SIGKILL leaves nothing behind.
 import gc
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from vllm import LLM
-from vllm import SamplingParams as VLLMParams
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
 from vllm.platforms import current_platform
-from vllm.sampling_params import RequestOutputKind
 
 from tasks.core.config import EngineConfig
 from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import FinishReason, SamplingParams, StepOutput
-from tasks.engine.sampling import OFFSET, SEED, TOP_K, TOP_P
+from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
+from tasks.engine.grammar import advance_grammar
+from tasks.engine.params import vllm_params
+from tasks.engine.stops import StopStrings
+from tasks.engine.tokenizer import ModelTokenizer
 
 CPU_DEFAULTS = {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "block_size": 32, "kv_cache_memory_bytes": 2 << 30}
 """On a CPU vLLM's own blocks of 128 tokens would share no shorter prefix, and its KV size is a share of all memory."""
 _FINISH = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
-_PROCESSOR = "tasks.engine.sampling:PositionKeyedSampler"
+_PROCESSORS = ["tasks.engine.history:OutputHistory", "tasks.engine.sampling:PositionKeyedSampler"]
+
+
+@dataclass(slots=True)
+class _Running:
+    """What is kept of a sequence while vLLM has it."""
+
+    num_prompt: int
+    logprobs: int | None
+    stops: StopStrings | None
 
 
 class VLLMEngine:
@@ -37,7 +48,6 @@ class VLLMEngine:
         if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0":
             raise ConfigError("set VLLM_ENABLE_V1_MULTIPROCESSING=0 before vLLM is imported")
         self._on_cpu = current_platform.is_cpu()
-        arguments = engine_arguments(config, on_cpu=self._on_cpu)
         try:
             llm = LLM(
                 model=str(model),
@@ -45,13 +55,16 @@ class VLLMEngine:
                 max_model_len=max_model_len,
                 enable_prefix_caching=True,
                 disable_log_stats=False,
-                **arguments,
+                structured_outputs_config={"backend": "xgrammar"},  # whose grammars were checked at ingest
+                **engine_arguments(config, on_cpu=self._on_cpu),
             )
         except (ValueError, RuntimeError, OSError) as error:
             raise EngineError(f"vLLM did not start: {error}") from error
         self._llm: LLM | None = llm
         self._engine = llm.llm_engine
-        self._prompt_tokens: dict[int, int] = {}
+        self._model, self._max_model_len = model, max_model_len
+        self._tokenizer: ModelTokenizer | None = None
+        self._running: dict[int, _Running] = {}
 
     @property
     def max_num_seqs(self) -> int:
@@ -60,27 +73,33 @@ class VLLMEngine:
 
     @property
     def num_unfinished(self) -> int:
-        return len(self._prompt_tokens)
+        return len(self._running)
 
     def continues_exactly(self, sampling: SamplingParams) -> bool:
-        return not (sampling.stop or sampling.presence_penalty or sampling.frequency_penalty)
+        """On a CPU (V1 runner, with our processors) all; on a GPU not what vLLM counts in its own output only."""
+        return self._on_cpu or not (sampling.presence_penalty or sampling.frequency_penalty or sampling.bad_words)
 
     def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
-        prompt = [*sequence.prompt_token_ids, *saved_token_ids]
+        sampling, num_saved = sequence.sampling, len(saved_token_ids)
+        stops = self._watch(sampling, saved_token_ids)
         try:
-            params = self._params(sequence.sampling, len(saved_token_ids))
-            self._engine.add_request(f"{sequence.key:016x}", tokens_input(prompt), params)
+            params = vllm_params(sampling, num_saved, on_cpu=self._on_cpu)
+            prompt = tokens_input([*sequence.prompt_token_ids, *saved_token_ids])
+            internal_id = self._engine.add_request(f"{sequence.key:016x}", prompt, params)
         except (VLLMValidationError, ValueError) as error:
             raise RequestError(str(error)) from error
-        self._prompt_tokens[sequence.key] = len(sequence.prompt_token_ids)
+        self._running[sequence.key] = _Running(len(sequence.prompt_token_ids), sampling.logprobs, stops)
+        if saved_token_ids and sampling.structured_outputs is not None:
+            self._resume_grammar(sequence.key, internal_id, saved_token_ids)
 
     def step(self) -> list[StepOutput]:
-        return [self._output(output) for output in self._engine.step()]
+        outputs = [self._output(output) for output in self._engine.step()]
+        return [output for output in outputs if output is not None]
 
     def abort(self, keys: Sequence[int]) -> None:
         self._engine.abort_request([f"{key:016x}" for key in keys])
         for key in keys:
-            self._prompt_tokens.pop(key, None)
+            self._running.pop(key, None)
 
     def close(self) -> None:
         self._engine.engine_core.shutdown()
@@ -89,41 +108,55 @@ class VLLMEngine:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _output(self, output: Any) -> StepOutput:
-        key, answer = int(output.request_id, 16), output.outputs[0]
-        if not output.finished:
-            return StepOutput(key, answer.token_ids)
-        cached = min(output.num_cached_tokens or 0, self._prompt_tokens.pop(key))
-        reason = _FINISH.get(answer.finish_reason)
-        error = None if reason else f"vLLM ended the request with {answer.finish_reason!r}"
-        return StepOutput(key, answer.token_ids, reason, cached, error)
+    def _watch(self, sampling: SamplingParams, saved_token_ids: Sequence[int]) -> StopStrings | None:
+        if not sampling.stop:
+            return None
+        if self._tokenizer is None:
+            self._tokenizer = ModelTokenizer(self._model, self._max_model_len)
+        stops = StopStrings(sampling.stop, sampling.min_tokens, self._tokenizer.text)
+        stops.feed(saved_token_ids)
+        return stops
 
-    def _params(self, sampling: SamplingParams, num_saved: int) -> VLLMParams:
-        params = VLLMParams(
-            max_tokens=sampling.max_tokens - num_saved,
-            min_tokens=max(0, sampling.min_tokens - num_saved),
-            temperature=sampling.temperature,
-            min_p=sampling.min_p,
-            presence_penalty=sampling.presence_penalty,
-            frequency_penalty=sampling.frequency_penalty,
-            repetition_penalty=sampling.repetition_penalty,
-            stop=list(sampling.stop),
-            ignore_eos=sampling.ignore_eos,
-            detokenize=bool(sampling.stop),
-            output_kind=RequestOutputKind.DELTA,
-        )
-        if sampling.is_greedy:
-            return params
-        if self._on_cpu:
-            params.extra_args = {
-                SEED: sampling.seed,
-                OFFSET: num_saved,
-                TOP_K: sampling.top_k,
-                TOP_P: sampling.top_p,
-            }
-        else:
-            params.seed, params.top_k, params.top_p = sampling.seed, sampling.top_k, sampling.top_p
-        return params
+    def _resume_grammar(self, key: int, internal_id: str, saved_token_ids: Sequence[int]) -> None:
+        if not advance_grammar(self._engine, internal_id, saved_token_ids):
+            self.abort([key])
+            raise RequestError("the saved tokens of this answer do not match its own grammar")
+
+    def _output(self, output: Any) -> StepOutput | None:
+        key, answer = int(output.request_id, 16), output.outputs[0]
+        running = self._running.get(key)
+        if running is None:  # of a step that was in flight when the sequence ended
+            return None
+        token_ids, logprobs = answer.token_ids, _logprobs(answer, running.logprobs)
+        reason = _FINISH.get(answer.finish_reason)
+        if running.stops is not None and (kept := _stopped(running.stops, token_ids, reason)):
+            token_ids, logprobs, reason = token_ids[:kept], logprobs and logprobs[:kept], FinishReason.STOP
+            if not output.finished:
+                self.abort([key])
+        elif not output.finished:
+            return StepOutput(key, token_ids, logprobs=logprobs)
+        self._running.pop(key, None)
+        cached = min(output.num_cached_tokens or 0, running.num_prompt)
+        error = None if reason else f"vLLM ended the request with {answer.finish_reason!r}"
+        return StepOutput(key, token_ids, reason, cached, error, logprobs)
+
+
+def _stopped(stops: StopStrings, token_ids: Sequence[int], reason: FinishReason | None) -> int:
+    """How many of the new tokens the answer keeps when a stop string is complete with them; 0 when none is. A token that
+    ended the answer by itself is not part of its text."""
+    before = stops.num_tokens
+    match = stops.feed(token_ids[:-1] if reason is FinishReason.STOP else token_ids)
+    return match.num_tokens - before if match else 0
+
+
+def _logprobs(answer: Any, num_top: int | None) -> list[TokenLogprobs] | None:
+    if num_top is None:
+        return None
+    found = []
+    for token_id, at in zip(answer.token_ids, answer.logprobs, strict=True):
+        ranked = sorted((one.rank, other, one.logprob) for other, one in at.items() if one.rank <= num_top)
+        found.append(TokenLogprobs(at[token_id].logprob, tuple((other, logprob) for _, other, logprob in ranked)))
+    return found
 
 
 def engine_arguments(config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
@@ -132,4 +165,4 @@ def engine_arguments(config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
     given = {name: value for name in names if (value := getattr(config, name)) is not None}
     if not on_cpu:
         return given
-    return CPU_DEFAULTS | given | {"enforce_eager": True, "logits_processors": [_PROCESSOR]}
+    return CPU_DEFAULTS | given | {"enforce_eager": True, "logits_processors": _PROCESSORS}

@@ -65,5 +65,5 @@ def _admit(waiting: Iterator[Work], engine: Engine, journal: Journal, max_num_se
             journal.fail(work.sequence.key, str(error))
             tally.failed += 1
             continue
-        journal.begin(work.sequence.key, len(work.saved_token_ids))
+        journal.begin(work.sequence.key, work.saved_token_ids)
         tally.resumed_tokens += len(work.saved_token_ids)

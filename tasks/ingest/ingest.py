@@ -15,6 +15,7 @@ from tasks.core.dataset import Dataset
 from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, Request
+from tasks.ingest import checker
 from tasks.ingest.delimited import read_csv
 from tasks.ingest.jsonl import read_jsonl
 from tasks.ingest.rows import Fault, Row, unsupported
@@ -71,6 +72,7 @@ def ingest(
     count = _Count()
     parts: list[tuple[Path, Path]] = []
     with ExitStack() as tables:  # so that the parts appear together, when all rows of all sources are in them
+        tables.callback(checker.close)
         for source, of_source in groupby(sorted(files, key=_source_of), key=_source_of):
             accepted, refused = layout.requests_part(ds, source, dataset_id), layout.rejects_part(ds, source, dataset_id)
             requests = tables.enter_context(writing_table(accepted, REQUESTS))

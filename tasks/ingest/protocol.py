@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 
 def _no_nul(text: str) -> str:
@@ -18,24 +27,36 @@ def _no_nul(text: str) -> str:
     return text
 
 
+def _in_digits(text: str) -> str:
+    if not (text.isascii() and text.isdigit() and str(int(text[:10])) == text):
+        raise ValueError(f"{text!r} is no token id")
+    return text
+
+
 Text = Annotated[str, AfterValidator(_no_nul)]
 Positive = Annotated[int, Field(ge=1)]
 Penalty = Annotated[float, Field(ge=-2, le=2, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenIdKey = Annotated[str, AfterValidator(_in_digits)]
+Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
+Word = Annotated[Text, Field(min_length=1)]
+Alternatives = Annotated[int, Field(ge=0, le=20)]
 
 IGNORED = frozenset(
     ("user", "metadata", "store", "service_tier", "stream", "stream_options", "safety_identifier", "prompt_cache_key")
 )
 """Body fields that do not change the answer of a batch job."""
 
-NOT_HONOURED = frozenset(
-    (
-        *("best_of", "function_call", "functions", "guided_choice", "guided_grammar", "guided_json", "guided_regex"),
-        *("logit_bias", "logprobs", "prompt_logprobs", "response_format", "stop_token_ids", "structured_outputs"),
-        *("tool_choice", "tools", "top_logprobs"),
-    )
-)
+NOT_HONOURED = frozenset((*("best_of", "function_call", "functions", "prompt_logprobs", "tool_choice", "tools"),))
 """Parameters that a plain row may bring in vain. Its other unknown fields are the user's own and not looked at."""
+
+NOT_IN_CELLS = (
+    *("bad_words", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "logit_bias", "response_format"),
+    *("stop_token_ids", "structured_outputs"),
+)
+"""Parameters that are more than one value and that text in a table's cell cannot say."""
 
 _NEUTRAL: tuple[Any, ...] = (None, False, [], {}, "none", {"type": "text"})
 
@@ -57,7 +78,16 @@ class Parameters(BaseModel):
     frequency_penalty: Penalty | None = None
     repetition_penalty: Annotated[float, Field(gt=0, le=2, allow_inf_nan=False)] | None = None
     stop: Text | Annotated[list[Text], Field(fail_fast=True)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=128, fail_fast=True)] | None = None
     ignore_eos: bool | None = None
+    bad_words: Annotated[list[Word], Field(max_length=128, fail_fast=True)] | None = None
+    logit_bias: Annotated[dict[TokenIdKey, Bias], Field(max_length=1024)] | None = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
     n: Annotated[int, Field(ge=1, le=128)] | None = None
 
     @field_validator("stop")
@@ -66,6 +96,29 @@ class Parameters(BaseModel):
         if value == "" or (isinstance(value, list) and "" in value):
             raise ValueError("a stop string must not be empty")
         return value
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """How many alternatives are reported with each token; None where nothing is."""
+        return None
+
+
+class ChatParameters(Parameters):
+    """Parameters that chats have in their own way."""
+
+    logprobs: bool | None = None
+    top_logprobs: Alternatives | None = None
+
+    @field_validator("top_logprobs")
+    @classmethod
+    def _with_logprobs(cls, value: int | None, given: ValidationInfo) -> int | None:
+        if value and "logprobs" in given.data and not given.data["logprobs"]:
+            raise ValueError("needs 'logprobs' to be true")
+        return value
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
 
 class TextPart(BaseModel):
@@ -164,7 +217,7 @@ class Body(Parameters):
         return self
 
 
-class ChatBody(Body):
+class ChatBody(ChatParameters, Body):
     """The body of /v1/chat/completions."""
 
     messages: Messages
@@ -174,9 +227,19 @@ class CompletionBody(Body):
     """The body of /v1/completions, one prompt a line."""
 
     prompt: Text
+    logprobs: Alternatives | None = None
+
+    @field_validator("logprobs", mode="before")
+    @classmethod
+    def _nothing_wanted(cls, value: Any) -> Any:
+        return None if value is False else value
+
+    @property
+    def num_logprobs(self) -> int | None:
+        return self.logprobs
 
 
-class PlainRow(Parameters):
+class PlainRow(ChatParameters):
     """A row of a table: a prompt or messages, parameters, and fields of the user's own."""
 
     model_config = ConfigDict(extra="allow", frozen=True)

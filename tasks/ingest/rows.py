@@ -22,6 +22,14 @@ class Fault:
     message: str
 
 
+class RowError(Exception):
+    """Says on the way out of a row's checks what becomes its Fault."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row as it stands in the file. `line` counts from 1; `raw` is its text, cut at 64 KiB. Text cells: from CSV.

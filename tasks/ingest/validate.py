@@ -9,9 +9,19 @@ import orjson
 from pydantic import ValidationError
 
 from tasks.core.config import InputConfig, SamplingDefaults
-from tasks.core.request import Request, SamplingParams
-from tasks.ingest.protocol import BatchLine, ChatBody, CompletionBody, Message, Parameters, PlainRow, first_error
-from tasks.ingest.rows import Fault, Row
+from tasks.core.request import Request
+from tasks.ingest.protocol import (
+    NOT_IN_CELLS,
+    BatchLine,
+    ChatBody,
+    CompletionBody,
+    Message,
+    Parameters,
+    PlainRow,
+    first_error,
+)
+from tasks.ingest.rows import Fault, Row, RowError
+from tasks.ingest.sampling import sampling_of
 from tasks.ingest.sources import SourceFile
 
 _ID_COLUMNS = ("custom_id", "id", "request_id")
@@ -39,7 +49,7 @@ class Validator:
         except ValidationError as error:
             columns = {"messages": self.config.messages_column, "prompt": self.config.prompt_column}
             return Fault("invalid_request", first_error(error, {} if self._is_batch_line(row.content) else columns))
-        except _RowError as refused:
+        except RowError as refused:
             return Fault(refused.reason, str(refused))
         except RecursionError:
             return Fault("malformed_json", "nested too deeply")
@@ -72,12 +82,16 @@ class Validator:
             self._check_model(body.model)
             _check_text(body.prompt, "prompt")
             return self._build(file, row, line.custom_id, None, body.prompt, body, body.model)
-        raise _RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
+        raise RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
 
     def _plain(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
         if self.config.id_column is not None and self.config.id_column not in content:
             columns = ", ".join(map(repr, content))
-            raise _RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}")
+            raise RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}")
+        if row.has_text_cells and (name := next((name for name in NOT_IN_CELLS if content.get(name)), None)):
+            raise RowError(
+                "invalid_request", f"the parameter {name!r} is not read from a table's cell: give it in JSON lines"
+            )
         messages = self._messages(content)
         prompt = content.get(self.config.prompt_column) if messages is None else None
         given = {**content, "messages": messages, "prompt": prompt}
@@ -88,7 +102,7 @@ class Validator:
             _check_text(plain.prompt, self.config.prompt_column)
             turns = [Message(role="user", content=plain.prompt)]
         else:
-            raise _RowError("no_prompt", self._no_prompt(content))
+            raise RowError("no_prompt", self._no_prompt(content))
         has_system = plain.system is not None and plain.system.strip()
         turns = _led(turns, plain.system if has_system else self.config.system)
         return self._chat(file, row, self._plain_id(content), turns, plain, None)
@@ -101,7 +115,7 @@ class Validator:
         try:
             return orjson.loads(value)
         except orjson.JSONDecodeError as error:
-            raise _RowError("malformed_json", f"{self.config.messages_column}: not valid JSON: {error}") from error
+            raise RowError("malformed_json", f"{self.config.messages_column}: not valid JSON: {error}") from error
 
     def _no_prompt(self, content: Mapping[str, Any]) -> str:
         columns = (self.config.prompt_column, self.config.messages_column)
@@ -142,24 +156,18 @@ class Validator:
             line=row.line,
             messages=messages,
             text=text,
-            sampling=_sampling(body, self.defaults),
+            sampling=sampling_of(body, self.defaults),
             n=body.n or 1,
             requested_model=model,
         )
 
     def _check_model(self, model: str | None) -> None:
         if model is not None and self.served is not None and model.lower() not in self.served:
-            raise _RowError(
+            raise RowError(
                 "unknown_model",
                 f"the row asks for model {model!r} and this run serves {self.model!r}; "
                 f"to answer it all the same: --served-model-name {model}",
             )
-
-
-class _RowError(Exception):
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 def _led(turns: list[Message], system: str | None) -> list[Message]:
@@ -171,7 +179,7 @@ def _led(turns: list[Message], system: str | None) -> list[Message]:
 
 def _check_text(text: str, column: str) -> None:
     if not text.strip():
-        raise _RowError("empty_prompt", f"{column}: nothing is asked, the user's text is empty")
+        raise RowError("empty_prompt", f"{column}: nothing is asked, the user's text is empty")
 
 
 def _is_blank(custom_id: Any) -> bool:
@@ -183,30 +191,8 @@ def _identity(custom_id: Any) -> str | None:
     if _is_blank(custom_id):
         return None
     if isinstance(custom_id, bool) or not isinstance(custom_id, str | int):
-        raise _RowError("invalid_id", f"the id must be text or a whole number, not {type(custom_id).__name__}")
+        raise RowError("invalid_id", f"the id must be text or a whole number, not {type(custom_id).__name__}")
     name = str(custom_id)
     if "\0" in name or len(name) > _MAX_ID_CHARS:
-        raise _RowError("invalid_id", f"the id must be at most {_MAX_ID_CHARS} characters, without a NUL among them")
+        raise RowError("invalid_id", f"the id must be at most {_MAX_ID_CHARS} characters, without a NUL among them")
     return name
-
-
-def _sampling(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
-    temperature = defaults.temperature if body.temperature is None else body.temperature
-    max_tokens = body.max_completion_tokens or body.max_tokens or defaults.max_tokens
-    if (body.min_tokens or 0) > max_tokens:
-        raise _RowError("invalid_request", f"min_tokens {body.min_tokens} is more than max_tokens {max_tokens}")
-    return SamplingParams(
-        max_tokens=max_tokens,
-        min_tokens=body.min_tokens or 0,
-        temperature=temperature,
-        top_p=1.0 if body.top_p is None or temperature == 0 else body.top_p,
-        top_k=0 if temperature == 0 else max(body.top_k or 0, 0),
-        min_p=0.0 if temperature == 0 else body.min_p or 0.0,
-        seed=None if temperature == 0 else body.seed,
-        presence_penalty=body.presence_penalty or 0.0,
-        frequency_penalty=body.frequency_penalty or 0.0,
-        repetition_penalty=body.repetition_penalty or 1.0,
-        stop=stop,
-        ignore_eos=bool(body.ignore_eos),
-    )

@@ -1,142 +1,173 @@
-"""The byte grammar of a journal segment; pure encoding and decoding.
+"""The byte grammar of a journal segment; pure encoding. docs/journal-format.md has it with its reasons and an example.
 
-    segment  = header frame*
-    header   = "NBJ" version:u8 fingerprint:32 bytes crc:u32        (crc of all before it)
-    frame    = length:u32 crc:u32 payload                           (length and crc of the payload)
-    payload  = step | failure
-    step     = 1:u8 count:u32 key:u64[count] offset:u32[count] num_tokens:u16[count] finish:u8[count]
-               cached:u32[number of finished] token:i32[sum of num_tokens]
-    failure  = 2:u8 key:u64 reason:utf-8 to the end
+    segment  = header frame* seal?
+    header   = "NBJ" version:u8 fingerprint:32 bytes epoch:u32 part:u32 crc:u32              (crc of all before it)
+    frame    = length:u32 crc:u32 payload:bytes[length]                     (length is a multiple of 8)
+    payload  = (step | failure | seal) zero*                                (zeros up to a multiple of 8)
+    step     = 1:u8 0:u8 0:u16 count:u32 entry[count] extra:u32[number of end != 0] token:i32[sum of num_tokens] logprobs
+    entry    = key:u64 offset:u32 num_tokens:u16 end:u8 num_top:u8
+    logprobs = for each entry whose num_top is not 255, for each of its tokens: logprob:f32 (token:i32 logprob:f32)[num_top]
+    failure  = 2:u8 0:u8 0:u16 size:u32 key:u64 reason:utf-8[size]
+    seal     = 3:u8 0:u8 0:u16 0:u32 num_frames:u64
 
-All integers are little-endian; crc is CRC-32 (zlib). `offset` is the position, in the whole answer, of the entry's first
-token: a gap shows, and an entry with a smaller offset than what is known replaces the rest. finish: 0 not yet, 1 stop,
-2 length. A segment is valid up to its first frame that is cut off or fails its crc.
+All numbers are little-endian; crc is CRC-32 (zlib). A frame's crc covers, in this order: the header's crc, the frame's place
+in the segment (0, 1, ... as u32), its length, and the payload; so a frame of another run, another segment or another place
+is not taken for one of this. A segment that ends with a seal is whole; one without may end in a torn frame, which is what a
+kill leaves.
+
+`epoch` counts the starts of a process that writes, `part` the segments that it filled. `offset` is the position, in the
+whole answer, of the entry's first token. `end` is 0 (more is to come), 1 (stop) or 2 (length), and `extra` then the prompt
+tokens that came out of the prefix cache; or it is 3, which says that from here on the sequence goes on from its first
+`offset` tokens, and `extra` is the CRC-32 of those (as i32). Within an epoch the entries of a key form a chain: it begins at
+offset 0, which replaces all that was known of the key, or with such a resume entry whose tokens are there; each entry begins
+where the one before it ended. An entry outside a chain is not used.
 """
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from tasks.core.request import FinishReason
+from tasks.core.request import FinishReason, StepOutput, TokenLogprobs
 
 MAGIC = b"NBJ"
-VERSION = 1
-HEADER = struct.Struct("<3sB32sI")
+VERSION = 2
+HEADER = struct.Struct("<3sB32sIII")
 FRAME = struct.Struct("<II")
-_FINISH: tuple[FinishReason | None, ...] = (None, FinishReason.STOP, FinishReason.LENGTH)
-_FINISH_CODE = {reason: code for code, reason in enumerate(_FINISH)}
-_STEP, _FAILURE = 1, 2
+PREFIX = struct.Struct("<BBHI")
+ENTRY = struct.Struct("<QIHBB")
+FINISHES: tuple[FinishReason | None, ...] = (None, FinishReason.STOP, FinishReason.LENGTH)
+RESUME = len(FINISHES)
+STEP, FAILURE, SEAL = 1, 2, 3
 MAX_TOKENS_PER_ENTRY = 0xFFFF
+NO_LOGPROBS = 0xFF
+NO_TOKEN = -1
+"""Fills the places of alternatives that the engine did not give."""
+_CODES = {reason: code for code, reason in enumerate(FINISHES)}
+_PLACE = struct.Struct("<II")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """New tokens of one sequence: where they begin in its answer, and how it ended, if it did."""
-
-    key: int
-    offset: int
-    token_ids: Sequence[int]
-    finish_reason: FinishReason | None = None
-    cached_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FailureEntry:
+class FailureEntry(NamedTuple):
     """A sequence that was given up, and why."""
 
     key: int
     reason: str
 
 
+class ResumeEntry(NamedTuple):
+    """A sequence that goes on from its first `num_saved` tokens, and their checksum."""
+
+    key: int
+    num_saved: int
+    crc: int
+
+
 class FormatError(ValueError):
     """These bytes are not what the grammar says; the message says at which byte of the file and why."""
 
 
-def encode_header(fingerprint: bytes) -> bytes:
+class Header(NamedTuple):
+    """Whose segment it is, and which; `crc` seeds the checksums of its frames."""
+
+    fingerprint: bytes
+    epoch: int
+    part: int
+    crc: int
+
+
+def encode_header(fingerprint: bytes, epoch: int, part: int) -> bytes:
     """The first bytes of a segment of the run with this 32-byte fingerprint."""
-    body = HEADER.pack(MAGIC, VERSION, fingerprint, 0)[:-4]
+    body = HEADER.pack(MAGIC, VERSION, fingerprint, epoch, part, 0)[:-4]
     return body + struct.pack("<I", zlib.crc32(body))
 
 
-def decode_header(data: bytes) -> bytes:
-    """The fingerprint. Raises FormatError when it is no header of this version or is damaged."""
+def decode_header(data: bytes) -> Header:
+    """What a segment begins with. Raises FormatError when it is no header of this version or is damaged."""
     if len(data) < HEADER.size:
         raise FormatError("byte 0: the header is cut off")
-    magic, version, fingerprint, crc = HEADER.unpack_from(data)
+    magic, version, fingerprint, epoch, part, crc = HEADER.unpack_from(data)
     if magic != MAGIC:
         raise FormatError("byte 0: not a token journal")
-    if zlib.crc32(data[: HEADER.size - 4]) != crc:
-        raise FormatError("byte 0: the header fails its checksum")
     if version != VERSION:
         raise FormatError(f"byte 3: version {version}, and this program reads version {VERSION}")
-    return bytes(fingerprint)
+    if zlib.crc32(data[: HEADER.size - 4]) != crc:
+        raise FormatError("byte 0: the header fails its checksum")
+    return Header(bytes(fingerprint), epoch, part, crc)
 
 
-def encode_step(entries: Sequence[Entry]) -> bytes:
-    """One frame for all new tokens of an engine step."""
-    count = len(entries)
-    lengths = [len(entry.token_ids) for entry in entries]
-    cached = [entry.cached_tokens for entry in entries if entry.finish_reason is not None]
-    payload = struct.pack(
-        f"<BI{count}Q{count}I{count}H{count}B{len(cached)}I{sum(lengths)}i",
-        _STEP,
-        count,
-        *[entry.key for entry in entries],
-        *[entry.offset for entry in entries],
-        *lengths,
-        *[_FINISH_CODE[entry.finish_reason] for entry in entries],
-        *cached,
-        *chain.from_iterable(entry.token_ids for entry in entries),
-    )
-    return _frame(payload)
+def encode_frame(payload: bytes, seed: int, place: int) -> bytes:
+    """A payload as the frame at this place of the segment whose header's checksum is `seed`."""
+    payload += bytes(-len(payload) % 8)
+    return FRAME.pack(len(payload), frame_crc(payload, seed, place)) + payload
+
+
+def frame_crc(payload: bytes | memoryview, seed: int, place: int) -> int:
+    """The checksum that a frame must have."""
+    return zlib.crc32(payload, zlib.crc32(_PLACE.pack(place, len(payload)), seed))
+
+
+def encode_step(outputs: Sequence[StepOutput], offsets: Sequence[int], resumed: Sequence[ResumeEntry] = ()) -> bytes:
+    """The payload for all new tokens of an engine step; `offsets` are where each output's first token stands, `resumed` are
+    the sequences that went to the engine with saved tokens since the last step.
+
+    Raises ValueError when an output has more tokens than an entry can count, or logprobs for some of its tokens only.
+    """
+    pack = ENTRY.pack
+    entries = bytearray().join(pack(entry.key, entry.num_saved, 0, RESUME, NO_LOGPROBS) for entry in resumed)
+    extra, tokens, logprobs = array("I", [entry.crc for entry in resumed]), array("i"), bytearray()
+    for output, offset in zip(outputs, offsets, strict=True):
+        ids, finish, num_top = output.token_ids, output.finish_reason, NO_LOGPROBS
+        if len(ids) > MAX_TOKENS_PER_ENTRY:
+            raise ValueError(f"{len(ids)} tokens in one entry; the format holds {MAX_TOKENS_PER_ENTRY}")
+        if output.logprobs is not None:
+            num_top = _encode_logprobs(output, logprobs)
+        if finish is not None:
+            extra.append(output.cached_tokens)
+        entries += pack(output.key, offset, len(ids), _CODES[finish], num_top)
+        tokens.extend(ids)
+    prefix = PREFIX.pack(STEP, 0, 0, len(resumed) + len(outputs))
+    return b"".join((prefix, entries, extra.tobytes(), tokens.tobytes(), logprobs))
+
+
+def _encode_logprobs(output: StepOutput, into: bytearray) -> int:
+    logprobs = output.logprobs or ()
+    if len(logprobs) != len(output.token_ids):
+        raise ValueError(f"{len(logprobs)} logprobs for {len(output.token_ids)} tokens")
+    num_top = max((len(at.top) for at in logprobs), default=0)
+    if num_top >= NO_LOGPROBS:
+        raise ValueError(f"{num_top} alternatives to a token; the format holds {NO_LOGPROBS - 1}")
+    for at in logprobs:
+        padding = ((NO_TOKEN, 0.0),) * (num_top - len(at.top))
+        pairs = [value for pair in (*at.top, *padding) for value in pair]
+        into += struct.pack("<f" + "if" * num_top, at.logprob, *pairs)
+    return num_top
+
+
+def decode_logprobs(data: memoryview, num_tokens: int, num_top: int) -> list[TokenLogprobs]:
+    """What `_encode_logprobs` wrote for one entry, from its first byte."""
+    pattern = struct.Struct("<f" + "if" * num_top)
+    found = []
+    for values in pattern.iter_unpack(data[: num_tokens * pattern.size]):
+        pairs = zip(values[1::2], values[2::2], strict=True)
+        found.append(TokenLogprobs(values[0], tuple(pair for pair in pairs if pair[0] != NO_TOKEN)))
+    return found
 
 
 def encode_failure(entry: FailureEntry) -> bytes:
-    """One frame for one failure."""
-    return _frame(struct.pack("<BQ", _FAILURE, entry.key) + entry.reason.encode("utf-8", "replace"))
+    """The payload for one failure."""
+    reason = entry.reason.encode("utf-8", "replace")
+    return PREFIX.pack(FAILURE, 0, 0, len(reason)) + struct.pack("<Q", entry.key) + reason
 
 
-def _frame(payload: bytes) -> bytes:
-    return FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+def decode_failure(payload: bytes | memoryview) -> FailureEntry:
+    """What `encode_failure` wrote. Raises FormatError when the sizes do not fit."""
+    _, _, _, size = PREFIX.unpack_from(payload)
+    if len(payload) < 16 + size:
+        raise FormatError("a failure is longer than its frame")
+    return FailureEntry(struct.unpack_from("<Q", payload, 8)[0], bytes(payload[16 : 16 + size]).decode("utf-8", "replace"))
 
 
-def decode_frames(data: bytes) -> Iterator[Entry | FailureEntry]:
-    """The entries of a segment's bytes. Raises FormatError at the first frame that is cut off or damaged."""
-    position = HEADER.size
-    while position < len(data):
-        if position + FRAME.size > len(data):
-            raise FormatError(f"byte {position}: the last frame is cut off")
-        length, crc = FRAME.unpack_from(data, position)
-        payload = data[position + FRAME.size : position + FRAME.size + length]
-        if len(payload) < length:
-            raise FormatError(f"byte {position}: the last frame is cut off, or its length is damaged")
-        if zlib.crc32(payload) != crc:
-            raise FormatError(f"byte {position}: a frame fails its checksum")
-        yield from _decode_payload(payload, position)
-        position += FRAME.size + length
-
-
-def _decode_payload(payload: bytes, position: int) -> Iterator[Entry | FailureEntry]:
-    if payload and payload[0] == _STEP:
-        yield from _decode_step(payload)
-    elif len(payload) >= 9 and payload[0] == _FAILURE:
-        yield FailureEntry(struct.unpack_from("<Q", payload, 1)[0], payload[9:].decode("utf-8"))
-    else:
-        raise FormatError(f"byte {position}: a frame of an unknown kind")
-
-
-def _decode_step(payload: bytes) -> Iterator[Entry]:
-    (count,) = struct.unpack_from("<I", payload, 1)
-    columns = struct.unpack_from(f"<{count}Q{count}I{count}H{count}B", payload, 5)
-    keys, offsets, lengths, finishes = (columns[i * count : (i + 1) * count] for i in range(4))
-    position = 5 + 15 * count
-    num_finished = count - finishes.count(0)
-    cached = iter(struct.unpack_from(f"<{num_finished}I", payload, position))
-    tokens = struct.unpack_from(f"<{sum(lengths)}i", payload, position + 4 * num_finished)
-    start = 0
-    for key, offset, length, finish in zip(keys, offsets, lengths, finishes, strict=True):
-        ended = _FINISH[finish]
-        yield Entry(key, offset, tokens[start : start + length], ended, next(cached) if ended else 0)
-        start += length
+def encode_seal(num_frames: int) -> bytes:
+    """The payload that ends a whole segment of so many frames."""
+    return PREFIX.pack(SEAL, 0, 0, 0) + struct.pack("<Q", num_frames)

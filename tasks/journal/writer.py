@@ -1,12 +1,14 @@
 """TokenJournal: append what an engine step gave, one write() a step.
 
 What `append` has returned from survives SIGKILL of any process: the bytes are the kernel's. With `sync_interval_s` a
-thread of its own also calls fdatasync, so that a power cut takes at most that many seconds. Each start of a process opens
-a new segment; nothing is ever appended to a tail that may be torn.
+thread of its own also calls fdatasync, so that a power cut takes at most that many seconds and the sync in flight. Each
+start of a process opens a new segment, and a full one is sealed; nothing is ever appended to a tail that may be torn.
 """
 
 import os
 import threading
+import zlib
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,40 +16,64 @@ from typing import Self
 
 from tasks.core.request import StepOutput
 from tasks.journal.format import (
-    MAX_TOKENS_PER_ENTRY,
-    Entry,
     FailureEntry,
+    ResumeEntry,
+    decode_header,
     encode_failure,
+    encode_frame,
     encode_header,
+    encode_seal,
     encode_step,
 )
+from tasks.journal.segments import next_epoch, segment_path
 from tasks.storage.atomic import sync_data, sync_dir
+
+_SEGMENT_BYTES = 64 << 20
 
 
 class TokenJournal:
     """One engine's journal for one process's life. Every OSError is for the caller: the run must stop on it."""
 
-    def __init__(self, folder: Path, engine: int, fingerprint: bytes, *, sync_interval_s: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        engine: int,
+        fingerprint: bytes,
+        *,
+        sync_interval_s: float | None = None,
+        segment_bytes: int = _SEGMENT_BYTES,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = next_segment(folder, engine)
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        self._lengths: dict[int, int] = {}
-        self._write(encode_header(fingerprint))
-        sync_dir(folder)
+        self._folder, self._engine, self._fingerprint = folder, engine, fingerprint
+        self._epoch, self._part, self._segment_bytes = next_epoch(folder, engine), 0, segment_bytes
+        self._syncs = sync_interval_s is not None
+        self._offsets: dict[int, int] = {}
+        self._resumed: list[ResumeEntry] = []
+        self._error: OSError | None = None
+        self._swapping = threading.Lock()  # held while the segment's descriptor is synced or replaced
+        self._open()
         self._closing = threading.Event()
-        self._sync_error: OSError | None = None
-        self._syncer = self._start_syncer(sync_interval_s) if sync_interval_s else None
+        self._syncer = self._start_syncer(sync_interval_s) if sync_interval_s is not None else None
 
-    def begin(self, key: int, num_saved: int) -> None:
-        """A sequence goes to the engine with `num_saved` tokens of its answer given."""
-        self._lengths[key] = num_saved
+    def begin(self, key: int, saved_token_ids: Sequence[int] = ()) -> None:
+        """A sequence goes to the engine with these tokens of its answer given; what it had beyond them is void."""
+        self._offsets[key] = len(saved_token_ids)
+        if saved_token_ids:
+            crc = zlib.crc32(array("i", saved_token_ids).tobytes())
+            self._resumed.append(ResumeEntry(key, len(saved_token_ids), crc))
 
     def append(self, outputs: Sequence[StepOutput]) -> None:
-        """Record one engine step. Raises OSError when the disk is full or failing."""
-        if self._sync_error is not None:
-            raise self._sync_error
+        """Record one engine step. Raises OSError when the disk is full or failing, then and ever after."""
         if outputs:
-            self._write(encode_step([self._entry(output) for output in outputs]))
+            offsets = self._offsets
+            places = [offsets[output.key] for output in outputs]
+            self._write(encode_step(outputs, places, self._resumed))
+            self._resumed = []
+            for output, place in zip(outputs, places, strict=True):
+                if output.finish_reason is None:
+                    offsets[output.key] = place + len(output.token_ids)
+                else:
+                    del offsets[output.key]
 
     def fail(self, key: int, reason: str) -> None:
         """Record that a sequence was given up."""
@@ -55,32 +81,63 @@ class TokenJournal:
 
     def sync(self) -> None:
         """Make all that was appended safe against a power cut."""
-        sync_data(self._fd)
+        with self._swapping:
+            sync_data(self._fd)
 
     def close(self) -> None:
-        """Sync and close; after it the segment is never written again."""
+        """Seal, sync and close; after it the segment is never written again. Raises what went wrong and was not raised."""
         self._closing.set()
         if self._syncer is not None:
             self._syncer.join()
         try:
-            self.sync()
+            if self._error is None:
+                self._seal()
+                self.sync()
         finally:
             os.close(self._fd)
+        if self._error is not None:
+            raise self._error
 
-    def _entry(self, output: StepOutput) -> Entry:
-        offset = self._lengths[output.key]
-        if len(output.token_ids) > MAX_TOKENS_PER_ENTRY:
-            raise ValueError(f"{len(output.token_ids)} tokens in one step; the format holds {MAX_TOKENS_PER_ENTRY}")
-        if output.finish_reason is None:
-            self._lengths[output.key] = offset + len(output.token_ids)
-        else:
-            del self._lengths[output.key]
-        return Entry(output.key, offset, output.token_ids, output.finish_reason, output.cached_tokens)
+    def _write(self, payload: bytes) -> None:
+        if self._error is not None:
+            raise self._error
+        try:
+            self._put(encode_frame(payload, self._seed, self._num_frames))
+            self._num_frames += 1
+            if self._size >= self._segment_bytes:
+                self._roll()
+        except OSError as error:
+            self._error = _named(error, self.path)
+            raise self._error from error
 
-    def _write(self, data: bytes) -> None:
+    def _put(self, data: bytes) -> None:
+        self._size += len(data)
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
+
+    def _open(self) -> None:
+        """Begin a segment."""
+        self.path = segment_path(self._folder, self._engine, self._epoch, self._part)
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        header = encode_header(self._fingerprint, self._epoch, self._part)
+        self._seed, self._num_frames, self._size = decode_header(header).crc, 0, 0
+        self._put(header)
+        if self._syncs:
+            sync_dir(self._folder)
+
+    def _roll(self) -> None:
+        """Seal the segment and go on in the next."""
+        with self._swapping:
+            self._seal()
+            if self._syncs:
+                sync_data(self._fd)
+            os.close(self._fd)
+            self._part += 1
+            self._open()
+
+    def _seal(self) -> None:
+        self._put(encode_frame(encode_seal(self._num_frames), self._seed, self._num_frames))
 
     def _start_syncer(self, interval_s: float) -> threading.Thread:
         def run() -> None:
@@ -88,7 +145,7 @@ class TokenJournal:
                 try:
                     self.sync()
                 except OSError as error:
-                    self._sync_error = error
+                    self._error = _named(error, self.path)
                     return
 
         thread = threading.Thread(target=run, name="journal-sync", daemon=True)
@@ -104,12 +161,6 @@ class TokenJournal:
         self.close()
 
 
-def segments(folder: Path) -> list[Path]:
-    """All segments of a run, of every engine, oldest first within an engine."""
-    return sorted(folder.glob("engine-*.*.journal"))
-
-
-def next_segment(folder: Path, engine: int) -> Path:
-    """The path of a segment that does not exist yet and sorts behind those that do."""
-    numbers = [int(path.name.split(".")[1]) for path in folder.glob(f"engine-{engine}.*.journal")]
-    return folder / f"engine-{engine}.{max(numbers, default=0) + 1:06d}.journal"
+def _named(error: OSError, path: Path) -> OSError:
+    """The same error, with the file that it is about."""
+    return OSError(error.errno, error.strerror, str(path))

@@ -88,11 +88,13 @@ def _create_views(connection: duckdb.DuckDBPyConnection, layout: Layout) -> None
 
 
 def _table(folder: Path, pattern: str, schema: pa.Schema) -> str:
+    """All parts under the declared columns; one that an older version wrote has NULL where it has no such column."""
     columns = ", ".join(f'"{column}"' for column in schema.names)
-    if any(folder.glob(pattern)):
-        return f"SELECT {columns} FROM read_parquet({_quoted(folder / pattern)}, hive_partitioning = false)"
     nothing = ", ".join(f'CAST(NULL AS {_duckdb_type(field.type)}) AS "{field.name}"' for field in schema)
-    return f"SELECT {nothing} WHERE false"
+    if not any(folder.glob(pattern)):
+        return f"SELECT {nothing} WHERE false"
+    parts = f"SELECT * FROM read_parquet({_quoted(folder / pattern)}, hive_partitioning = false, union_by_name = true)"
+    return f"SELECT {columns} FROM (SELECT {nothing} WHERE false UNION ALL BY NAME {parts})"
 
 
 def _runs(folder: Path) -> str:
@@ -109,4 +111,7 @@ def _quoted(path: Path) -> str:
 def _duckdb_type(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return _duckdb_type(kind.value_type) + "[]"
-    return {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT"}[str(kind)]
+    if pa.types.is_struct(kind):
+        return "STRUCT(" + ", ".join(f'"{field.name}" {_duckdb_type(field.type)}' for field in kind) + ")"
+    simple = {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "bool": "BOOLEAN"}
+    return simple[str(kind)]

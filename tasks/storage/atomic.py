@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
@@ -109,6 +109,12 @@ def replacing_dir(path: Path) -> Iterator[Path]:
     finally:
         for leftover in (temporary, old):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files that something durable stands for by now."""
+    for path in paths:
+        path.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

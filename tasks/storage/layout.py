@@ -5,6 +5,8 @@ from hashlib import blake2b
 from pathlib import Path
 from urllib.parse import quote
 
+PART = "part-00000.parquet"
+"""The one file of a run's table; beside it lie its checksums."""
 _MAX_PARTITION_BYTES = 200
 
 
@@ -62,11 +64,11 @@ class Run:
 
     @property
     def groups(self) -> Path:
-        return self.home / "groups" / "groups.parquet"
+        return self.home / "groups" / PART
 
     @property
     def plan(self) -> Path:
-        return self.home / "plan" / "plan.parquet"
+        return self.home / "plan" / PART
 
     @property
     def results(self) -> Path:
@@ -88,3 +90,6 @@ class Run:
 
     def engine_spec(self, engine: int) -> Path:
         return self.journals / f"engine-{engine}.json"
+
+    def engine_orders(self, engine: int) -> Path:
+        return self.journals / f"engine-{engine}.orders.json"

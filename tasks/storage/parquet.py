@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tasks.storage.atomic import replacing_file
+from tasks.core.errors import DamageError
+from tasks.storage.atomic import replacing_dir, replacing_file
+from tasks.storage.checksums import write_checksums
+from tasks.storage.layout import PART
 
 _TOKENS = pa.list_(pa.int32())
 
@@ -88,11 +92,15 @@ RESULTS = pa.schema(
         ("choice_index", pa.int32()),
         ("status", pa.string()),
         ("finish_reason", pa.string()),
+        ("stop_reason", pa.string()),
         ("prompt_tokens", pa.int32()),
         ("output_tokens", pa.int32()),
         ("cached_tokens", pa.int32()),
         ("output_text", pa.string()),
+        ("is_valid_json", pa.bool_()),
         ("output_token_ids", _TOKENS),
+        ("logprobs", pa.list_(pa.float32())),
+        ("top_logprobs", pa.list_(pa.list_(pa.struct([("token_id", pa.int32()), ("logprob", pa.float32())])))),
         ("error", pa.string()),
         ("duplicate_of", pa.string()),
         ("batch_id", pa.int64()),
@@ -151,28 +159,58 @@ class TableWriter:
 @contextmanager
 def writing_table(path: Path, schema: pa.Schema) -> Iterator[TableWriter]:
     """A Parquet file that appears when the block ends well, and not otherwise."""
-    with replacing_file(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+    with (
+        replacing_file(path) as temporary,
+        pq.ParquetWriter(temporary, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
         table = TableWriter(writer, schema)
         yield table
         table.flush()
 
 
-def write_rows(path: Path, schema: pa.Schema, rows: Iterable[Row]) -> int:
-    """Write a whole table; its number of rows."""
-    with writing_table(path, schema) as table:
+@contextmanager
+def replacing_table(folder: Path, schema: pa.Schema) -> Iterator[TableWriter]:
+    """A folder with a table and its checksums, that takes the place of `folder` when the block ends well."""
+    with replacing_dir(folder) as temporary:
+        with writing_table(temporary / PART, schema) as table:
+            yield table
+        write_checksums(temporary)
+
+
+def write_table(folder: Path, schema: pa.Schema, rows: Iterable[Row]) -> int:
+    """Write a whole table into its folder; its number of rows."""
+    with replacing_table(folder, schema) as table:
         for row in rows:
             table.append(row)
     return table.num_rows
 
 
-def read_rows(paths: Path | Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of one or several files in order, a row group's worth in memory at a time."""
+def read_rows(
+    paths: Path | Sequence[Path], columns: Sequence[str] | None = None, *, without: Mapping[str, Sequence[int]] = {}
+) -> Iterator[dict[str, Any]]:
+    """The rows of one or several files in order, a row group's worth in memory at a time; not those that have one of the
+    values that `without` gives for a column. Raises DamageError when a file is not what was written."""
     for path in [paths] if isinstance(paths, Path) else paths:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns)):
-                yield from batch.to_pylist()
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                for batch in file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns)):
+                    yield from _filtered(batch, without).to_pylist()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise DamageError(f"{path} is damaged: {error}") from error
+
+
+def _filtered(batch: pa.RecordBatch, without: Mapping[str, Sequence[int]]) -> pa.RecordBatch:
+    for name, values in without.items():
+        is_in = pc.is_in(batch[name], value_set=pa.array(values, batch[name].type))
+        batch = batch.filter(pc.invert(is_in))
+    return batch
 
 
 def count_rows(path: Path) -> int:
     """The number of rows, read from the footer alone."""
-    return int(pq.read_metadata(path).num_rows)
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except pa.ArrowException as error:
+        raise DamageError(f"{path} is damaged: {error}") from error

@@ -150,7 +150,7 @@ def test_engine_stands_still(impatient: "Night", undisturbed: "Undisturbed") -> 
     worker.suspend()
     ended = impatient.finish(process)
     assert ended.code == 0, ended.err
-    assert "engine no step for 1 s" in ended.err
+    assert "no step" in ended.err
     assert "killed by SIGKILL" in ended.err
     assert "resuming" in ended.err
     assert not worker.is_running()

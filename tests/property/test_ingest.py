@@ -23,7 +23,22 @@ from tasks.storage.parquet import read_rows
 
 Rows = list[dict[str, Any]]
 
-FIELDS = ("custom_id", "id", "url", "body", "method", "prompt", "messages", "system", "max_tokens", "n", "stop", "tools")
+FIELDS = (
+    "custom_id",
+    "id",
+    "url",
+    "body",
+    "method",
+    "prompt",
+    "messages",
+    "system",
+    "max_tokens",
+    "n",
+    "stop",
+    "tools",
+    "logprobs",
+)
+LATER = ("logit_bias", "stop_token_ids", "bad_words", "response_format", "structured_outputs", "top_logprobs")
 NAMES = st.sampled_from(("role", "content", "type", "x", *FIELDS))
 TEXTS = st.text() | st.sampled_from(
     ["", "a", "b", "/v1/chat/completions", "/v1/completions", "[1]", "[]", "POST", "\ud83d", "\0"]
@@ -35,7 +50,7 @@ VALUES = st.recursive(
 )
 TURNS = st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "assistant", "tool"]), "content": TEXTS | VALUES})
 BODIES = st.fixed_dictionaries({}, optional={"messages": st.lists(TURNS, max_size=3), "prompt": TEXTS, "n": VALUES})
-ROWS = st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=5) | st.fixed_dictionaries(
+ROWS = st.dictionaries(st.sampled_from((*FIELDS, *LATER)), VALUES, max_size=5) | st.fixed_dictionaries(
     {"url": TEXTS, "body": BODIES}, optional={"custom_id": st.sampled_from(["a", "b", " "]) | VALUES}
 )
 JSON_LINES = ROWS.map(lambda row: json.dumps(row).encode())

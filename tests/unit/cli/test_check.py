@@ -1,13 +1,14 @@
 """`nightbatch check`: quiet about a healthy run, precise about a damaged one, and never changing anything."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.storage.parquet import RESULTS, read_rows, write_rows
+from tasks.storage.parquet import RESULTS, read_rows, write_table
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def test_changed_tokens_and_lost_rows_are_named(cli: Any, run_id: str) -> None:
     part = only(cli.data, "results/*.parquet")
     rows = list(read_rows(part))
     rows[0]["output_token_ids"] = [1, 2, 3]
-    write_rows(part, RESULTS, rows[:-1])
+    write_table(part.parent, RESULTS, rows[:-1])
     before = part.read_bytes()
     code, report = check(cli, run_id)
     assert code == 1
@@ -59,8 +60,28 @@ def test_damaged_journal_is_named(cli: Any, run_id: str) -> None:
     segment.write_bytes(bytes(data))
     code, report = check(cli, run_id)
     assert code == 1
-    assert str(segment) in report["notes"][0]
+    assert str(segment) in " ".join(report["problems"])
     assert any("without an end in the journal" in problem for problem in report["problems"])
+
+
+def test_flipped_byte_in_any_table_is_named(cli: Any, run_id: str) -> None:
+    """A damaged plan, results or checksum file is reported by its path, and check itself goes on to the others."""
+    for pattern in ("plan/*.parquet", "results/*.parquet", "failures/_SHA256SUMS"):
+        path = only(cli.data, pattern)
+        before = path.read_bytes()
+        path.write_bytes(before[:100] + bytes([before[100] ^ 0xFF]) + before[101:] if len(before) > 101 else b"\xff")
+        code, report = check(cli, run_id)
+        assert code == 1, pattern
+        assert any(str(path.parent) in problem for problem in report["problems"]), report["problems"]
+        path.write_bytes(before)
+    assert check(cli, run_id)[0] == 0
+
+
+def test_checksums_are_those_of_sha256sum(cli: Any, run_id: str) -> None:
+    """The standard tool can check the results as well."""
+    folder = only(cli.data, "results/_SHA256SUMS").parent
+    done = subprocess.run(["sha256sum", "--check", "--strict", "_SHA256SUMS"], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_unknown_run(cli: Any, run_id: str) -> None:

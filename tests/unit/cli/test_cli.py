@@ -1,6 +1,7 @@
 """The command: the contract of its JSON and exit codes, and one clear line for each mistake."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,9 +59,8 @@ def test_results_can_be_collected_again(cli: Any, write_jsonl: WriteJsonl) -> No
     path = write_jsonl([batch_line("a", "hi"), batch_line("b", "yo")])
     cli.json("run", str(path), *ECHO)
     before = cli.sql("select * from results order by custom_id")
-    for part in cli.data.glob("runs/*/results/*"):
-        part.unlink()
-        part.parent.rmdir()
+    for folder in cli.data.glob("runs/*/results"):
+        shutil.rmtree(folder)
     assert cli.json("run", str(path), *ECHO)["resumed_tokens"] == sum(row["output_tokens"] for row in before)
     assert cli.sql("select * from results order by custom_id") == before
 

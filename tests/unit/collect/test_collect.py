@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.collect.collect import Collected, answer_text, collect
+from tasks.collect.collect import Collected, collect
 from tasks.core.errors import DamageError
 from tasks.core.request import FinishReason, Progress
 from tasks.engine.tokenizer import ByteTokenizer
@@ -98,11 +98,3 @@ def test_collecting_twice_gives_the_same_bytes(run: Run) -> None:
         for _ in range(2)
     )
     assert first == second
-
-
-def test_answer_text() -> None:
-    """Stop strings are cut off as the OpenAI API does, and so is a character that max_tokens cut in the middle."""
-    assert answer_text("one END two", FinishReason.STOP, ["two", "END"]) == "one "
-    assert answer_text("one END", FinishReason.LENGTH, ["END"]) == "one END"
-    assert answer_text("naï\ufffd", FinishReason.LENGTH, []) == "naï"
-    assert answer_text("a\ufffd", FinishReason.STOP, []) == "a\ufffd"

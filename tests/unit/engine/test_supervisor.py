@@ -15,6 +15,7 @@ import pytest
 from tasks.core.config import EngineConfig
 from tasks.core.errors import EngineError, Stopped
 from tasks.engine.supervisor import Report, Supervisor
+from tasks.engine.triage import Orders
 
 SAY = "import json, os, sys, time\ndef say(**report): os.write(int(sys.argv[2]), json.dumps(report).encode() + b'\\n')\n"
 
@@ -85,7 +86,45 @@ def test_hung_child_is_killed_and_restarted(supervise: Supervise, tmp_path: Path
     supervisor, heard = supervise(code, stall_timeout_s=0.6)
     supervisor.run()
     assert [report["phase"] for report in heard] == ["running", "hung", "restarting", "done"]
-    assert "killed by SIGKILL" in heard[2]["reason"]
+    assert heard[2]["reason"] == "made no step for 1 s, killed by SIGKILL"
+
+
+def test_what_is_in_flight_at_two_deaths_is_held_back_and_told_apart(supervise: Supervise, tmp_path: Path) -> None:
+    """The orders follow the children's word on what was admitted and what ended, up to the verdict that is written down."""
+    lives = tmp_path / "lives"
+    code = (
+        f"p = {str(lives)!r}; n = int(open(p).read()) if os.path.exists(p) else 0; open(p, 'w').write(str(n + 1))\n"
+        "admitted = [[7, 8, 9], [8, 9], [], [8], [9], []][n]\n"
+        "say(phase='admitted', keys=admitted); say(phase='ended', keys=[7])\n"
+        "if n in (0, 1, 3): os.kill(os.getpid(), 11)\n"
+        "say(phase='done', generated_tokens=int(n < 5))"
+    )
+    supervisor, heard = supervise(code)
+    given: list[Orders] = []
+    supervisor._give_orders = given.append
+    supervisor.run()
+    reason = (
+        "the engine died 3 times while this request was running, the last time alone: "
+        "killed by SIGSEGV; its last words: it said nothing"
+    )
+    assert given == [
+        Orders(),
+        Orders(),
+        Orders(held=(8, 9)),
+        Orders(held=(9,)),
+        Orders(held=(8,)),
+        Orders(condemned={8: reason}),
+    ]
+    told = [report for report in heard if report["phase"] not in ("restarting", "done")]
+    assert [report["phase"] for report in told] == ["suspects", "trial", "isolated", "pool"]
+    assert (told[0]["keys"], told[2]["key"], told[2]["reason"]) == ((8, 9), 8, reason)
+
+
+def test_last_words_are_those_of_the_child_that_died(supervise: Supervise, tmp_path: Path) -> None:
+    """What an earlier child wrote to the same log is not laid in the mouth of a silent one."""
+    (tmp_path / "engine.log").write_text("all is well\n")
+    with pytest.raises(EngineError, match="it said nothing"):
+        supervise("os.kill(os.getpid(), 9)", max_restarts=0)[0].run()
 
 
 def test_interrupted_supervisor_puts_its_child_down(supervise: Supervise) -> None:

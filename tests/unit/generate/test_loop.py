@@ -9,9 +9,11 @@ from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, Progress
 from tasks.engine.echo import EchoEngine
 from tasks.generate.loop import Tally, generate
+from tasks.generate.probe import answers_again
 from tasks.generate.resume import Work, remaining
 from tasks.journal.replay import replay
-from tasks.journal.writer import TokenJournal, segments
+from tasks.journal.segments import segments
+from tasks.journal.writer import TokenJournal
 
 RUN = bytes(32)
 MakeSequence = Callable[..., PlannedSequence]
@@ -106,3 +108,14 @@ def test_remaining_skips_what_ended_and_keeps_tokens(make_sequence: MakeSequence
         Work(plan["part"], saved),
         Work(plan["with_stop"], ()),
     ]
+
+
+def test_the_probe_asks_for_one_token_of_what_was_answered_before(make_sequence: MakeSequence) -> None:
+    """It passes over what failed or has not ended, leaves the engine empty, and without an answered one does nothing."""
+    plan = [make_sequence(name) for name in ("failed", "part", "done")]
+    progress = {plan[0].key: Progress(error="gone"), plan[1].key: Progress(array("i", [1]))}
+    engine = EchoEngine()
+    assert answers_again(plan, progress, engine, should_stop=lambda: False).generated_tokens == 0
+    progress[plan[2].key] = Progress(array("i", [1]), finish_reason=FinishReason.STOP)
+    assert answers_again(plan, progress, engine, should_stop=lambda: False).generated_tokens == 1
+    assert engine.num_unfinished == 0

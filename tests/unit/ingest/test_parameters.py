@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.core.config import SamplingDefaults
-from tasks.core.request import SamplingParams
+from tasks.core.request import SamplingParams, StructuredOutputs
 
 Rows = list[dict[str, Any]]
 Chat = Callable[..., str]
@@ -57,8 +57,35 @@ REFUSED: list[tuple[str, Any]] = [
     ("stop", [["a"]]),
     ("stop", 5),
     ("stop", "\0"),
+    ("stop_token_ids", 5),
+    ("stop_token_ids", [-1]),
+    ("stop_token_ids", ["5"]),
+    ("stop_token_ids", [1.5]),
+    ("stop_token_ids", [True]),
+    ("stop_token_ids", list(range(129))),
     ("ignore_eos", "yes"),
     ("ignore_eos", 1),
+    ("bad_words", "no"),
+    ("bad_words", [""]),
+    ("bad_words", ["a\0"]),
+    ("bad_words", ["no"] * 129),
+    ("logit_bias", {"5": 100.5}),
+    ("logit_bias", {"5": "1"}),
+    ("logit_bias", {"5": math.nan}),
+    ("logit_bias", {"-5": 1}),
+    ("logit_bias", {"05": 1}),
+    ("logit_bias", {"²": 1}),
+    ("logit_bias", {"": 1}),
+    ("logit_bias", {"yes": 1}),
+    ("logit_bias", {"9" * 40: 1}),
+    ("logit_bias", {str(i): 1 for i in range(1025)}),
+    ("logit_bias", [[5, 1]]),
+    ("logprobs", 5),
+    ("logprobs", "true"),
+    ("top_logprobs", 3),
+    ("top_logprobs", 21),
+    ("top_logprobs", -1),
+    ("top_logprobs", True),
 ]
 
 
@@ -85,19 +112,14 @@ def test_more_tokens_wanted_than_allowed(put: Put, chat: Chat, read: Read) -> No
 NOT_HONOURED: list[tuple[str, Any]] = [
     ("tools", [{"type": "function", "function": {"name": "f"}}]),
     ("tool_choice", "required"),
-    ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}),
-    ("response_format", {"type": "json_object"}),
-    ("logprobs", True),
-    ("logprobs", 5),
-    ("top_logprobs", 3),
-    ("logit_bias", {"50256": -100}),
+    ("prompt_logprobs", 1),
     ("best_of", 4),
     ("echo", True),
     ("suffix", "end"),
     ("max_token", 64),
     ("Temperature", 1),
     ("max_tokens ", 64),
-    ("guided_json", {"type": "object"}),
+    ("guided_whitespace_pattern", " "),
     ("audio", {"voice": "x"}),
     ("n_predict", 0.5),
     ("x" * 10_000, 1),
@@ -118,8 +140,14 @@ NEUTRAL: list[tuple[str, Any]] = [
     ("tools", None),
     ("tool_choice", "none"),
     ("response_format", {"type": "text"}),
+    ("response_format", None),
+    ("structured_outputs", None),
     ("logprobs", False),
+    ("top_logprobs", 0),
+    ("top_logprobs", None),
     ("logit_bias", {}),
+    ("stop_token_ids", []),
+    ("bad_words", []),
     ("anything", None),
     ("user", "ann"),
     ("metadata", {"team": "a", "deep": [[1]]}),
@@ -140,7 +168,7 @@ def test_what_changes_no_answer_is_accepted(put: Put, chat: Chat, read: Read) ->
 
 def test_a_plain_row_cannot_ask_for_it_either(put: Put, read: Read) -> None:
     """A known parameter that is not honoured is refused in a plain row too; any other field is the user's own."""
-    refused = {"response_format": {"type": "json_object"}, "tools": [{"type": "function"}], "logprobs": True, "best_of": 2}
+    refused = {"tools": [{"type": "function"}], "prompt_logprobs": 1, "best_of": 2}
     own = {"tools": "hammer, saw", "logprobs": False, "max_token": 5, "body": "x"}
     lines = [{"prompt": "hi", name: value} for fields in (refused, own) for name, value in fields.items()]
     requests, rejects = read(put("in.jsonl", *lines))
@@ -162,13 +190,78 @@ def test_every_parameter_arrives(put: Put, chat: Chat, read: Read) -> None:
         "frequency_penalty": 2,
         "repetition_penalty": 1.1,
         "stop": ["END", "\n\n"],
+        "stop_token_ids": [9, 3, 9, 256],
         "ignore_eos": True,
+        "bad_words": ["no", " never", "no"],
+        "logit_bias": {"100": 5, "9": -100, "0": 0.25},
     }
-    requests, _ = read(put("in.jsonl", chat("a", "hi", n=3, **given), {"id": "b", "prompt": "hi", "n": 3} | given))
-    expected = SamplingParams(**{**given, "stop": ("END", "\n\n")})
+    as_asked = {"logprobs": True, "top_logprobs": 4, "response_format": {"type": "json_object"}}
+    lines = (chat("a", "hi", n=3, **given, **as_asked), {"id": "b", "prompt": "hi", "n": 3} | given | as_asked)
+    requests, _ = read(put("in.jsonl", *lines))
+    as_kept: dict[str, Any] = {
+        "stop": ("END", "\n\n"),
+        "stop_token_ids": (3, 9, 256),
+        "bad_words": ("no", " never"),
+        "logit_bias": ((0, 0.25), (9, -100.0), (100, 5.0)),
+        "logprobs": 4,
+        "structured_outputs": StructuredOutputs("json_object"),
+    }
+    expected = SamplingParams(**given | as_kept)
+    assert len(requests) == 2
     for request in requests:
         assert SamplingParams.from_json(request["sampling"]) == expected
         assert (request["n"], request["max_tokens"]) == (3, 40)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, None), (False, None), (0, 0), (20, 20)])
+def test_logprobs_of_a_completion(put: Put, read: Read, asked: int | None, expected: int | None) -> None:
+    """A completion line says the number of alternatives itself; 0 wants the tokens' own and nothing else."""
+    [request], _ = read(put("in.jsonl", {"url": "/v1/completions", "body": {"prompt": "hi", "logprobs": asked}}))
+    assert SamplingParams.from_json(request["sampling"]).logprobs == expected
+
+
+@pytest.mark.parametrize("asked", [21, -1, True, 1.5, "5"])
+def test_silly_logprobs_of_a_completion(put: Put, read: Read, asked: Any) -> None:
+    """Its number has the same bounds, and the chat's spelling is none of a completion's."""
+    bodies = [{"prompt": "hi", "logprobs": asked}, {"prompt": "hi", "logprobs": 1, "top_logprobs": 2}]
+    requests, rejects = read(put("in.jsonl", *[{"url": "/v1/completions", "body": body} for body in bodies]))
+    assert requests == []
+    assert rejects[0]["message"].startswith("logprobs: ")
+    assert rejects[1]["message"] == "the parameter 'top_logprobs' is not supported"
+
+
+def test_logprobs_of_a_chat(put: Put, chat: Chat, read: Read) -> None:
+    """True alone wants the tokens' own, `top_logprobs` alternatives too, and never without it."""
+    asked: list[dict[str, Any]] = [
+        {"logprobs": True},
+        {"logprobs": True, "top_logprobs": 0},
+        {"logprobs": True, "top_logprobs": 20},
+        {"logprobs": False, "top_logprobs": 2},
+    ]
+    requests, [reject] = read(put("in.jsonl", *[chat(i, "hi", **body) for i, body in enumerate(asked)]))
+    assert [SamplingParams.from_json(row["sampling"]).logprobs for row in requests] == [0, 0, 20]
+    assert reject["message"] == "top_logprobs: needs 'logprobs' to be true"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("stop_token_ids", [5, 257]), ("stop_token_ids", [2**31 - 1]), ("logit_bias", {"5": 1, "257": 0})]
+)
+def test_tokens_that_the_model_does_not_have(put: Put, chat: Chat, read: Read, name: str, value: Any) -> None:
+    """An id beyond the vocabulary is a reject with the parameter, the id and the size of the vocabulary."""
+    _, [reject] = read(put("in.jsonl", chat("a", "hi", **{name: value})))
+    worst = max(map(int, value))
+    assert reject["reason"] == "invalid_request"
+    assert reject["message"] == f"{name}: there is no token {worst}, the model's vocabulary has 257 (from 0)"
+
+
+def test_what_a_cell_cannot_say(put: Put, read: Read) -> None:
+    """A parameter that is a list or an object is refused by name in a table, and an empty cell is none."""
+    header = "prompt,stop_token_ids,logit_bias,bad_words,response_format,guided_json,logprobs,top_logprobs"
+    good, bad = ["hi,,,,,,,", "hi,,,,,,true,3"], ["hi,5,,,,,,", "hi,,{},,,,,", "hi,,,no,,,,", "hi,,,,text,,,", "hi,,,,,{},,"]
+    requests, rejects = read(put("in.csv", header, *good, *bad))
+    assert [json.loads(row["sampling"]).get("logprobs") for row in requests] == [None, 3]
+    assert [row["message"].split("'")[1] for row in rejects] == header.split(",")[1:3] + header.split(",")[3:6]
+    assert {row["reason"] for row in rejects} == {"invalid_request"}
 
 
 def test_parameters_in_cells(put: Put, read: Read) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tasks.core.errors import ConfigError
 from tasks.query.views import build_database, named_queries, run_query
 from tasks.storage.layout import Layout
-from tasks.storage.parquet import RESULTS, write_rows
+from tasks.storage.parquet import RESULTS, write_table
 
 VIEWS = ("requests", "rejects", "results", "failures", "runs")
 
@@ -20,7 +20,7 @@ def layout(tmp_path: Path) -> Layout:
 
 def add_result(layout: Layout, run_id: str) -> None:
     row = {"run_id": run_id, "request_id": "s/1", "custom_id": "007", "source": "s", "output_token_ids": [1, 2]}
-    write_rows(layout.run(run_id).results / "part-00000.parquet", RESULTS, [row])
+    write_table(layout.run(run_id).results, RESULTS, [row])
 
 
 def test_views_are_empty_before_the_first_run(layout: Layout) -> None:

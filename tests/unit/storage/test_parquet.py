@@ -6,23 +6,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.storage.layout import Layout
-from tasks.storage.parquet import RESULTS, count_rows, read_rows, write_rows, writing_table
+from tasks.core.errors import DamageError
+from tasks.storage.checksums import failed_checksums
+from tasks.storage.layout import PART, Layout
+from tasks.storage.parquet import RESULTS, count_rows, read_rows, write_table, writing_table
 
 
 def test_rows_come_back_in_order(tmp_path: Path) -> None:
     """More rows than one row group holds are read back in order, with only the columns asked for."""
-    path = tmp_path / "t.parquet"
+    path = tmp_path / "t" / PART
     rows = [{"request_id": f"r{i}", "output_token_ids": [i, i + 1]} for i in range(10_000)]
-    assert write_rows(path, RESULTS, rows) == 10_000
+    assert write_table(path.parent, RESULTS, rows) == 10_000
     assert count_rows(path) == 10_000
     assert list(read_rows(path, ["request_id", "output_token_ids"])) == rows
 
 
 def test_empty_table_has_the_whole_schema(tmp_path: Path) -> None:
     """A table without rows is a file with all columns."""
-    path = tmp_path / "t.parquet"
-    write_rows(path, RESULTS, [])
+    path = tmp_path / "t" / PART
+    write_table(path.parent, RESULTS, [])
     assert pq.read_schema(path).equals(RESULTS)
 
 
@@ -36,9 +38,35 @@ def test_error_leaves_no_file(tmp_path: Path) -> None:
 
 def test_long_rows_make_small_groups(tmp_path: Path) -> None:
     """A row group holds what fits into memory: fewer rows when they are long."""
-    path = tmp_path / "t.parquet"
-    write_rows(path, RESULTS, ({"output_token_ids": [1] * 3_000_000} for _ in range(4)))
+    path = tmp_path / "t" / PART
+    write_table(path.parent, RESULTS, ({"output_token_ids": [1] * 3_000_000} for _ in range(4)))
     assert pq.read_metadata(path).num_row_groups == 2
+
+
+def test_rows_can_be_passed_over_by_value(tmp_path: Path) -> None:
+    """What `without` names is not read, in any row group."""
+    path = tmp_path / "t" / PART
+    write_table(path.parent, RESULTS, ({"line": i, "output_token_ids": [i]} for i in range(10_000)))
+    odd = list(range(1, 10_000, 2))
+    rows = list(read_rows(path, ["line", "output_token_ids"], without={"line": odd}))
+    assert rows == [{"line": i, "output_token_ids": [i]} for i in range(0, 10_000, 2)]
+
+
+def test_any_flipped_byte_is_found(tmp_path: Path) -> None:
+    """A flipped byte anywhere fails the checksums; in the rows themselves it is an error to read them, with the path."""
+    path = tmp_path / "t" / PART
+    write_table(path.parent, RESULTS, [{"output_text": "a" * 100, "output_token_ids": [1, 2, 3]}])
+    assert list(failed_checksums(path.parent)) == []
+    data = path.read_bytes()
+    num_unread = 0
+    for place in range(0, len(data), 7):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        assert str(path) in next(failed_checksums(path.parent))
+        try:
+            list(read_rows(path))
+        except DamageError as error:
+            num_unread += str(path) in str(error)
+    assert num_unread > 20
 
 
 def test_any_source_name_is_a_folder() -> None:
