@@ -7,8 +7,11 @@ Results go to stdout, everything else to stderr.
 import errno
 import json
 import math
+import os
 import signal
+import stat
 import sys
+import time
 from datetime import date, datetime
 from decimal import Decimal
 from importlib.metadata import version
@@ -41,6 +44,9 @@ app = typer.Typer(
 )
 
 _MODEL, _SAMPLING, _JOURNAL = ModelConfig(), SamplingDefaults(), JournalConfig()
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PUT_DOWN_S = 25.0
+"""The longest a run takes to be put down: the supervisor waits 20 s for the step in flight."""
 
 Data = Annotated[Path, typer.Option("--data", help="Root of requests, results and the DuckDB database.")]
 Checkpoints = Annotated[Path, typer.Option("--checkpoints", help="Root of the token journals that a resume reads.")]
@@ -272,17 +278,43 @@ def _print_json(value: Any) -> None:
 
 
 class _Interrupted(BaseException):
-    """SIGINT or SIGTERM came. No KeyboardInterrupt, which the command-line library keeps to itself."""
+    """SIGINT, SIGTERM or SIGHUP came. No KeyboardInterrupt, which the command-line library keeps to itself."""
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise _Interrupted(signal.Signals(number).name)
+class _Interrupter:
+    """Signal handler: the first signal puts the run down. Those that follow while it is being put down change nothing, so
+    that no second Ctrl-C breaks into it; after its longest time they count again."""
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    def install(self) -> None:
+        """Take the signals over; under nohup SIGHUP stays ignored."""
+        for number in _STOPPING:
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() < self._until:
+            return
+        self._until = time.monotonic() + _PUT_DOWN_S
+        if number == signal.SIGHUP:
+            _leave_terminal()
+        raise _Interrupted(signal.Signals(number).name)
+
+
+def _leave_terminal() -> None:
+    """The terminal is gone, and writing to it would fail: what is still said goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        if stat.S_ISCHR(os.fstat(stream).st_mode):
+            os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 def main() -> int:
     """Entry point: turns every outcome into one clear line and an exit code."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+    _Interrupter().install()
     usage_error = typer.BadParameter.__base__ or typer.BadParameter
     try:
         arguments = sys.argv[1:] or ["--help"]
@@ -293,6 +325,8 @@ def main() -> int:
     except NightbatchError as error:
         return _say(str(error), error.exit_code)
     except _Interrupted:
+        for number in _STOPPING:  # on its way out Python gives them their default, and one more would change the exit code
+            signal.signal(number, signal.SIG_IGN)
         return _say("put down; everything generated is kept, and the same command goes on from there", 75)
     except BrokenPipeError:
         return 0

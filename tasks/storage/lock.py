@@ -15,6 +15,8 @@ from typing import Any, Self
 
 from tasks.core.errors import LockedError
 
+_NAMING_S = 0.5
+
 
 class RunLock:
     """Held from `with` to its end. Raises LockedError, naming the holder, when somebody else has it for `wait_s`."""
@@ -31,10 +33,14 @@ class RunLock:
         while not _try_lock(fd):
             if time.monotonic() >= deadline:
                 os.close(fd)
-                raise LockedError(f"{self._path.parent.name} is already being worked on by {holder(self._path)}")
+                raise LockedError(f"{self._path.parent.name} is already being worked on by {_new_holder(self._path)}")
             time.sleep(0.05)
-        os.ftruncate(fd, 0)
-        os.write(fd, json.dumps(_myself()).encode())
+        try:
+            os.ftruncate(fd, 0)
+            os.write(fd, json.dumps(_myself()).encode())
+        except OSError as error:
+            os.close(fd)
+            raise OSError(error.errno, os.strerror(error.errno or 0), str(self._path)) from error
         self._fd = fd
         return self
 
@@ -61,11 +67,41 @@ def is_locked(path: Path) -> bool:
 
 def holder(path: Path) -> str:
     """Who holds the lock, as text for people: process id, machine, start time."""
+    who = _read(path)
+    return f"process {who.get('pid')} on {who.get('host')} (since {who.get('since')})" if who else "another process"
+
+
+def _new_holder(path: Path) -> str:
+    """The holder of a lock that was taken this instant, perhaps: until it has written its name, nobody's is in the file, or
+    that of a dead process."""
+    deadline = time.monotonic() + _NAMING_S
+    while not _is_alive(_read(path)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return holder(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         who: dict[str, Any] = json.loads(path.read_text())
     except (OSError, ValueError):
-        return "another process"
-    return f"process {who.get('pid')} on {who.get('host')} (since {who.get('since')})"
+        return {}
+    return who
+
+
+def _is_alive(who: dict[str, Any]) -> bool:
+    """Whether this process can hold a lock; of another machine's nothing is known."""
+    return lives(int(who["pid"])) if who.get("host") == socket.gethostname() else bool(who)
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _try_lock(fd: int) -> bool:

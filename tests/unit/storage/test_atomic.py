@@ -1,6 +1,13 @@
 """Files and folders are replaced whole, or not at all."""
 
+import errno
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,6 +54,36 @@ def test_folder_stays_when_filling_fails(tmp_path: Path) -> None:
         raise RuntimeError
     assert [file.name for file in path.iterdir()] == ["a"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("replacing", [replacing_file, replacing_dir])
+def test_what_killed_writers_left_is_removed(tmp_path: Path, replacing: Callable[[Path], Any]) -> None:
+    """The next writer of a path removes leftovers of dead processes once they are old, and no others."""
+    path, dead, old = tmp_path / "results", _dead_process(), time.time() - 7200
+    stays = {f".results.{os.getppid()}.tmp", f".results.{dead}.fresh", f".other.{dead}.tmp", ".results.x.tmp"}
+    for name in (f".results.{dead}.tmp", f".results.{dead}.tmp.wal", *stays):
+        (tmp_path / name).write_text("half")
+        if "fresh" not in name:
+            os.utime(tmp_path / name, (old, old))
+    (tmp_path / f".results.{dead}.old").mkdir()
+    os.utime(tmp_path / f".results.{dead}.old", (old, old))
+    with replacing(path) as temporary:
+        if replacing is replacing_file:
+            temporary.write_text("new")
+    assert {file.name for file in tmp_path.iterdir()} == stays | {"results"}
+
+
+def _dead_process() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def test_errors_without_a_name_get_one(tmp_path: Path) -> None:
+    """A full disk is reported with the file that was to be written, also where the system does not name it."""
+    with pytest.raises(OSError, match="cannot write: No space left on device") as caught, replacing_file(tmp_path / "file"):
+        raise OSError(errno.ENOSPC, "whatever")
+    assert caught.value.filename == str(tmp_path / "file")
 
 
 def test_json_round_trip_and_absence(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,18 @@ def test_lock_ends_with_a_killed_holder(tmp_path: Path) -> None:
     child.stdin.close()
     with RunLock(path):
         pass
+
+
+def test_refusal_names_the_one_who_has_just_taken_it(tmp_path: Path) -> None:
+    """While the holder has not yet written its name over a dead one's, the refused wait for that."""
+    path = tmp_path / "run-1" / "lock"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with RunLock(path):
+        mine = path.read_text()
+        path.write_text(mine.replace(str(os.getpid()), str(dead.pid)))
+        timer = threading.Timer(0.1, path.write_text, [mine])
+        timer.start()
+        with pytest.raises(LockedError, match=f"process {os.getpid()} "), RunLock(path):
+            pass
+        timer.join()
