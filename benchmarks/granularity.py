@@ -32,7 +32,8 @@ def run(lengths: list[int], slots: int, kill_every: int, keep: Callable[[list[in
     night, needed = Night(list(lengths)), sum(lengths)
     while night.left:
         progress, finished, steps = [0] * len(night.left), 0, 0
-        active, waiting = [], iter(range(len(night.left)))
+        active: list[int] = []
+        waiting = iter(range(len(night.left)))
         while steps < kill_every:
             while len(active) < slots and (row := next(waiting, None)) is not None:
                 active.append(row)

@@ -23,13 +23,14 @@ _REPORT_EVERY_S = 0.2
 
 
 class StopRequest:
-    """True once SIGTERM or SIGINT came, or the supervisor is gone; asked between steps. Safe to signal many times."""
+    """True once SIGTERM, SIGINT or SIGHUP came, or the supervisor is gone; asked between steps. Signals may repeat."""
 
     def __init__(self, supervisor_pid: int) -> None:
         self._supervisor_pid = supervisor_pid
         self._signalled = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._signalled = True

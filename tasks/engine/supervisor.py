@@ -23,6 +23,7 @@ from tasks.engine.triage import Orders, Phase, Triage
 STOPPED = 75
 UNFIT = 3
 _GRACE_S = 20.0
+_LOOK_EVERY_S = 0.5
 _MAX_PIPE_READ = 65_536
 
 Report = Mapping[str, Any]
@@ -122,21 +123,26 @@ class Supervisor:
             _put_down(child)
 
     def _watch(self, child: "subprocess.Popen[bytes]", read_end: int) -> int:
-        pending, heard, patience = b"", time.monotonic(), self._config.start_timeout_s
+        pending, patience = b"", self._config.start_timeout_s
+        heard = looked = time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(read_end, selectors.EVENT_READ)
             while True:
-                if selector.select(timeout=0.5 if self._stalled_s is None else 0):
+                ready = selector.select(timeout=_LOOK_EVERY_S if self._stalled_s is None else 0)
+                before, looked = looked, time.monotonic()
+                if looked - before > 2 * _LOOK_EVERY_S:  # suspended, and the child with us: its silence means nothing
+                    heard = looked
+                if ready:
                     data = os.read(read_end, _MAX_PIPE_READ)
                     if not data:
                         return child.wait()
                     *lines, pending = (pending + data).split(b"\n")
                     for line in lines:
                         patience = self._hear(json.loads(line))
-                    heard = time.monotonic()
+                    heard = looked
                 elif self._stalled_s is not None:
                     return child.wait()
-                elif time.monotonic() - heard > patience:
+                elif looked - heard > patience:
                     self._on_report({"phase": "hung", "reason": f"no step for {patience:.0f} s"})
                     self._stalled_s = patience
                     child.kill()

@@ -87,7 +87,6 @@ def test_asked_to_stop_again_while_a_step_takes_long(night: "Night") -> None:
     assert night.manifest["state"] == "stopped"
 
 
-@pytest.mark.xfail(strict=True, reason="the engine child does not listen to SIGHUP, which a terminal sends to it as well")
 def test_terminal_is_closed_while_a_step_takes_long(night: "Night") -> None:
     """SIGHUP to the whole group, as a closed terminal sends it, lets the step in flight end like SIGINT does."""
     process = replace(night, step_s=0.6).start()
@@ -157,7 +156,6 @@ def test_engine_stands_still(impatient: "Night", undisturbed: "Undisturbed") -> 
     undisturbed.assert_whole(impatient)
 
 
-@pytest.mark.xfail(strict=True, reason="the supervisor counts the time in which it was itself suspended as its engine's")
 def test_suspended_and_continued(impatient: "Night", undisturbed: "Undisturbed") -> None:
     """A run that is suspended with all its processes for long (Ctrl-Z, fg) goes on with the engine that it has."""
     process = impatient.start()
