@@ -5,6 +5,7 @@ orders, and ends with 0 (all that is done), 75 (put down on request; everything 
 why it cannot run).
 """
 
+import os
 import sys
 import time
 import traceback
@@ -125,7 +126,6 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
                 work, watched, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step
             )
     on_step(tally, "stopped" if stop else "done")
-    engine.close()
     return STOPPED if stop else 0
 
 
@@ -168,4 +168,7 @@ def _plan(path: Path, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # all is durable, and taking vLLM down in good order lasts seconds; the kernel frees the device
