@@ -157,22 +157,41 @@ def test_bad_parameter_is_refused_before_a_run_exists(prefect: Prefect) -> None:
     assert "'sampling.max_tokens'" in done.stdout and "0 is less than the minimum of 1" in " ".join(done.stdout.split())
 
 
-def test_cancelled_run_stops_and_the_next_one_completes_it(prefect: Prefect, parameters: dict[str, Any]) -> None:
-    """Cancelling ends the engine child within seconds and keeps its tokens; the same night again goes on from there."""
-    slow = {**parameters, "model": {"name": "echo:0.5"}}
+def begin(prefect: Prefect, slow: dict[str, Any]) -> tuple[str, psutil.Process]:
+    """A run that has generated something: its id and its engine child."""
     shown = prefect.ok("deployment", "run", "nightly/nightly", "--params", json.dumps(slow))
-    run_id = shown.partition("UUID: ")[2].split()[0]
-    journals = Path(parameters["checkpoints"])
+    journals = Path(slow["checkpoints"])
     wait_for(lambda: any(path.stat().st_size > 300 for path in journals.glob("*/*.journal")), 30, "nothing was generated")
     (engine,) = [process for process in psutil.process_iter(["cmdline"]) if str(journals) in str(process.info["cmdline"])]
+    return shown.partition("UUID: ")[2].split()[0], engine
 
-    prefect.ok("flow-run", "cancel", run_id)
-    engine.wait(timeout=15)
-    wait_for(lambda: prefect.flow_run(run_id)["state"]["name"] == "Cancelled", 30, "the run was not cancelled")
-    assert manifest_of(slow)["state"] == STOPPED
 
-    # The stand-in's speed is no part of a run's name.
+def complete(prefect: Prefect, parameters: dict[str, Any]) -> None:
+    """The same night again goes on from there. The stand-in's speed is no part of a run's name."""
     prefect.ok("deployment", "run", "nightly/nightly", "--params", json.dumps(parameters), "--watch")
     manifest = manifest_of(parameters)
     assert (manifest["state"], manifest["results"]) == (DONE, 3)
     assert manifest["resumed_tokens"] > 0
+
+
+def test_cancelled_run_stops_and_the_next_one_completes_it(prefect: Prefect, parameters: dict[str, Any]) -> None:
+    """Cancelling ends the engine child within seconds and keeps its tokens; the same night again goes on from there."""
+    slow = {**parameters, "model": {"name": "echo:0.5"}}
+    run_id, engine = begin(prefect, slow)
+    prefect.ok("flow-run", "cancel", run_id)
+    engine.wait(timeout=15)
+    wait_for(lambda: prefect.flow_run(run_id)["state"]["name"] == "Cancelled", 30, "the run was not cancelled")
+    assert manifest_of(slow)["state"] == STOPPED
+    complete(prefect, parameters)
+
+
+def test_killed_flow_run_is_crashed_and_the_next_one_completes_it(prefect: Prefect, parameters: dict[str, Any]) -> None:
+    """SIGKILL of the flow run's process takes the engine along, Prefect calls it crashed, and the same night goes on."""
+    slow = {**parameters, "model": {"name": "echo:0.5"}}
+    run_id, engine = begin(prefect, slow)
+    flow_run = engine.parent()
+    assert flow_run is not None
+    flow_run.kill()
+    psutil.wait_procs([engine], timeout=15)
+    wait_for(lambda: prefect.flow_run(run_id)["state"]["type"] == "CRASHED", 60, "the run is not known to have crashed")
+    complete(prefect, parameters)

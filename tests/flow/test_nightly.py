@@ -11,6 +11,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 
 from flows.nightly import nightly
+from tasks import steps
 from tasks.core.config import ModelConfig
 from tasks.core.errors import InputError
 from tasks.core.manifest import DONE
@@ -47,6 +48,23 @@ def test_night_completes_and_a_second_one_has_nothing_to_do(night_of: dict[str, 
     second = nightly(logical_date=date(2026, 12, 1), **night_of, return_state=True)
     assert second.is_completed() and second.message is not None and second.message.startswith("nothing left to do")
     assert second.result().manifest == night.manifest
+
+
+def test_retry_goes_on_from_the_journal(night_of: dict[str, Any], inbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flow that Prefect retries finds all tokens of its first attempt and generates none of them again."""
+    collect: Any = steps.collect
+    attempts: list[Any] = []
+
+    def fails_once(*arguments: Any) -> Any:
+        attempts.append(arguments)
+        if len(attempts) == 1:
+            raise OSError("the disk went away")
+        return collect(*arguments)
+
+    monkeypatch.setattr(steps, "collect", fails_once)
+    night = nightly.with_options(retries=1)(**night_of)
+    assert len(attempts) == 2
+    assert night.manifest.resumed_tokens == night.manifest.output_tokens > 0
 
 
 def test_flow_and_plain_functions_name_the_same_run(night_of: dict[str, Any], inbox: Path) -> None:

@@ -1,5 +1,9 @@
 """The byte grammar: pinned, checked, and never wrong."""
 
+import re
+import struct
+import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.request import FinishReason, StepOutput, TokenLogprobs
+from tasks.journal import format as format_module
 from tasks.journal.decode import Columns, Frames, read_columns, read_frames
 from tasks.journal.format import (
     HEADER,
@@ -103,6 +108,21 @@ def test_golden_bytes() -> None:
 
 
 GOLDEN_FRAME = "08000000" "ec7279bd" "0100000000000000"  # length, crc, payload # fmt: skip
+
+
+def test_example_of_the_documentation() -> None:
+    """The bytes that docs/journal-format.md explains are the ones that are written."""
+    page = (Path(__file__).parents[3] / "docs/journal-format.md").read_text(encoding="utf-8")
+    shown = bytes.fromhex("".join(re.findall(r"^    00[0-9a-f]0  ((?:[0-9a-f]{2} ?){1,16})", page, re.MULTILINE)))
+    head, key = encode_header(FINGERPRINT, 2, 0), 0x1122334455667788
+    seed = decode_header(head).crc
+    resume = ResumeEntry(key, 2, zlib.crc32(struct.pack("<ii", 504, 338)))
+    step = encode_step([StepOutput(key, (28,)), StepOutput(7, (2,), FinishReason.STOP, 32)], [2, 9], [resume])
+    assert shown == head + encode_frame(step, seed, 0) + encode_frame(encode_seal(1), seed, 1)
+    grammar = re.findall(r"^    (?:header|frame|step|entry|logprobs|failure|seal) +=.*$", page, re.MULTILINE)
+    assert len(grammar) == 7
+    assert format_module.__doc__ is not None
+    assert all(re.sub(r"\s+", " ", line.split("  (")[0]) in re.sub(r"\s+", " ", format_module.__doc__) for line in grammar)
 
 
 def test_header_round_trip_and_damage() -> None:
