@@ -8,11 +8,13 @@ the same stretch, from the journal's first byte to the results' place in the fil
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from benchmarks.rig import REPOSITORY, Result, command, interval, record, result
 from tasks.collect.collect import collect
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import SamplingParams
+from tasks.engine.child import Reporter, WatchedEngine
 from tasks.engine.models import resolve_model
 from tasks.engine.tokenizer import ModelTokenizer
 from tasks.engine.vllm import VLLMEngine
@@ -63,10 +66,17 @@ def planned(path: Path) -> Iterator[PlannedSequence]:
 
 def ours(engine: VLLMEngine, run: Run, requests: list[dict[str, Any]], tokenizer: ModelTokenizer) -> int:
     """What a run does once its engine is ready; the number of output tokens."""
-    with TokenJournal(run.journals, 0, _RUN, sync_interval_s=1.0) as journal:
+    with open(os.devnull, "wb") as listener, TokenJournal(run.journals, 0, _RUN, sync_interval_s=1.0) as journal:
+        report = Reporter(listener.fileno())
         work = remaining(planned(run.plan), {}, engine.continues_exactly)
-        limit = engine.max_num_seqs
-        generate(work, engine, journal, max_num_seqs=limit, should_stop=lambda: False, on_step=lambda tally: None)
+        generate(
+            work,
+            WatchedEngine(engine, report),
+            journal,
+            max_num_seqs=engine.max_num_seqs,
+            should_stop=lambda: False,
+            on_step=lambda tally: report({"phase": "running", **asdict(tally)}),
+        )
     known = replay_run(run.journals, _RUN.hex())
     rows: dict[str, list[Any]] = {}
     for row in read_rows(run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
