@@ -57,6 +57,25 @@ def test_killed_with_several_choices_a_request(night: "Night", ask: Callable[...
     assert all(indices == [0, 1, 2, 3] for _, indices in choices)
 
 
+def test_killed_with_a_long_journal(night: "Night", ask: Callable[..., Path], tmp_path: Path) -> None:
+    """A resume that finds a long journal puts it into one segment as small as its tokens, and goes on from there."""
+    night = replace(night, rows=ask(200, max_tokens=400, ignore_eos=True), step_s=0)
+    undisturbed = night.undisturbed(tmp_path / "undisturbed")
+    process = night.start()
+    night.wait_for_tokens(process, 1_200_000)
+    os.killpg(process.pid, signal.SIGKILL)
+    night.finish(process)
+    before = night.known()
+    process = night.start()
+    night.wait_for(lambda: all(".000001." not in path.name for path in night.segments), process)
+    os.killpg(process.pid, signal.SIGKILL)
+    night.finish(process)
+    assert night.known().num_tokens >= before.num_tokens
+    assert night.segments[0].stat().st_size < before.num_bytes / 3
+    night.complete()
+    undisturbed.assert_whole(night)
+
+
 def test_killed_engine_is_restarted_in_the_same_run(night: "Night", undisturbed: "Undisturbed") -> None:
     """SIGKILL of the engine child alone: the supervisor says so, starts another, and the run completes."""
     process = night.start()
