@@ -62,7 +62,7 @@ def test_retry_goes_on_from_the_journal(night_of: dict[str, Any], inbox: Path, m
         return collect(*arguments)
 
     monkeypatch.setattr(steps, "collect", fails_once)
-    night = nightly.with_options(retries=1)(**night_of)
+    night = nightly.with_options(retries=1)(**night_of, return_state=True).result()
     assert len(attempts) == 2
     assert night.manifest.resumed_tokens == night.manifest.output_tokens > 0
 
