@@ -146,6 +146,19 @@ def _groups(job: Job, dataset: Dataset) -> list[PrefixGroup]:
     return [PrefixGroup(source, group_id, tuple(of)) for (source, group_id), of in groups.items()]
 
 
+class _Session:
+    """What the engine's lives of one session report: the tokens that the first one found, and the fullest life."""
+
+    def __init__(self) -> None:
+        self.found_tokens: int | None = None
+        self.fullest: Report = {}
+
+    def hear(self, report: Report) -> None:
+        if report["phase"] == "loading" and self.found_tokens is None:
+            self.found_tokens = int(report["found_tokens"])
+        self.fullest = max(self.fullest, report, key=lambda of: int(of.get("generated_tokens", 0)))
+
+
 def generate(job: Job, num_sequences: int, display: Display) -> Generation:
     """Run what is left of the plan in an engine child, under a supervisor. Raises EngineError or Stopped."""
     spec = WorkerSpec(
@@ -161,11 +174,10 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
         journal=job.config.journal,
     )
 
-    fullest: Report = {}
+    session = _Session()
 
     def on_report(report: Report) -> None:
-        nonlocal fullest
-        fullest = max(fullest, report, key=lambda of: int(of.get("generated_tokens", 0)))
+        session.hear(report)
         _announce(report, job, display)
         if "found_finished" in report:
             display.generating(report, num_sequences)
@@ -175,7 +187,8 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
 
     command, log = [*_WORKER, str(spec.write())], job.run.engine_log(spec.engine_index)
     last = Supervisor(command, _environment(), log, job.config.engine, on_report, give_orders).run()
-    return Generation(rate_of(fullest), int(last["found_finished_tokens"] + last.get("resumed_tokens", 0)))
+    kept = int(last["found_finished_tokens"] + last.get("resumed_tokens", 0))  # of this session's own lives as well
+    return Generation(rate_of(session.fullest), min(kept, session.found_tokens or 0))
 
 
 def _environment() -> dict[str, str]:

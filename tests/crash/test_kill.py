@@ -85,6 +85,7 @@ def test_killed_engine_is_restarted_in_the_same_run(night: "Night", undisturbed:
     assert ended.code == 0, ended.err
     assert "killed by SIGKILL" in ended.err
     assert "resuming" in ended.err
+    assert night.manifest["resumed_tokens"] == 0, "what this session made itself was not kept from before"
     undisturbed.assert_whole(night)
 
 
