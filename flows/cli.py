@@ -30,7 +30,7 @@ from tasks.core.config import (
     ModelConfig,
     SamplingDefaults,
 )
-from tasks.core.errors import ConfigError, NightbatchError
+from tasks.core.errors import ConfigError, NightbatchError, in_words
 from tasks.storage.layout import Layout
 
 if TYPE_CHECKING:
@@ -331,8 +331,7 @@ def main() -> int:
     except BrokenPipeError:
         return 0
     except OSError as error:
-        what = f"{error.strerror or error}: {error.filename}" if error.filename else str(error.strerror or error)
-        return _say(what, 1 if error.errno == errno.ENOSPC else 2)
+        return _say(in_words(error), 1 if error.errno == errno.ENOSPC else 2)
     except Exception as error:
         if not isinstance(error, usage_error):
             raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config import EngineConfig, JournalConfig
-from tasks.core.errors import NightbatchError
+from tasks.core.errors import NightbatchError, in_words
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine
 from tasks.core.request import Progress, SamplingParams
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
         report({"phase": "failed", "reason": str(error)}, force=True)
         traceback.print_exc()
     except OSError as error:
-        report({"phase": "failed", "reason": f"{error.strerror}: {error.filename or spec.journals}"}, force=True)
+        report({"phase": "failed", "reason": in_words(error)}, force=True)
         traceback.print_exc()
     return UNFIT
 

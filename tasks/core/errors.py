@@ -4,6 +4,16 @@ Every error that nightbatch raises on purpose is a NightbatchError. Its message 
 line, key, process) and the remedy; `exit_code` is what the command line ends with.
 """
 
+import errno
+
+_PLAIN_WORDS = {errno.ENOSPC: "disk full", errno.EDQUOT: "disk quota used up", errno.EROFS: "read-only disk"}
+
+
+def in_words(error: OSError) -> str:
+    """An error of the operating system in one line: what is wrong, in the system's words, and with which file."""
+    parts = (_PLAIN_WORDS.get(error.errno or 0), error.strerror or str(error), error.filename)
+    return ": ".join(str(part) for part in parts if part)
+
 
 class NightbatchError(Exception):
     """The run cannot go on; the message says why. Exit code 1."""

@@ -19,7 +19,7 @@ def test_checkpoints_fill_up_while_generating(night: "Night", undisturbed: "Undi
     small_disk(night.cli.checkpoints, _pages(undisturbed.journal_bytes // 2) + 3 * _PAGE)
     ended = night.run()
     assert ended.code == 1, ended.err
-    assert "No space left on device" in ended.last_line
+    assert "disk full: " in ended.last_line and "No space left on device: /" in ended.last_line
     assert str(night.cli.checkpoints) in ended.last_line
     undisturbed.assert_nothing_half(night)
     known = night.known()
@@ -38,7 +38,7 @@ def test_checkpoints_are_full_from_the_start(night: "Night", small_disk: SmallDi
         ended = night.run()
         assert ended.code == 1
         (line,) = ended.err.splitlines()
-        assert line.startswith(f"nightbatch: No space left on device: {night.cli.checkpoints}/")
+        assert line.startswith(f"nightbatch: disk full: No space left on device: {night.cli.checkpoints}/")
     assert list(night.cli.data.rglob("*")) == []
 
 
@@ -47,7 +47,7 @@ def test_data_is_full_from_the_start(night: "Night", undisturbed: "Undisturbed",
     small_disk(night.cli.data, _PAGE)
     ended = night.run()
     assert ended.code == 1, ended.err
-    assert "No space left on device" in ended.last_line
+    assert "disk full: " in ended.last_line and "No space left on device: /" in ended.last_line
     assert str(night.cli.data) in ended.last_line
     assert night.cli.sql("select count(*) as n from requests") == [{"n": 0}]
     small_disk(night.cli.data, 4 << 20)
@@ -65,7 +65,7 @@ def test_data_fills_up_before_the_results(night: "Night", undisturbed: "Undistur
             ballast.write(bytes(_PAGE))
     ended = night.finish(process)
     assert ended.code == 1, ended.err
-    assert "No space left on device" in ended.last_line
+    assert "disk full: " in ended.last_line and "No space left on device: /" in ended.last_line
     assert str(night.files.home) in ended.last_line
     undisturbed.assert_nothing_half(night)
     assert night.known().num_final == len(undisturbed.answers)
@@ -80,7 +80,7 @@ def test_checkpoints_on_a_read_only_disk(night: "Night", small_disk: SmallDisk) 
     ended = night.run()
     assert ended.code in (1, 2)
     (line,) = ended.err.splitlines()
-    assert line.startswith(f"nightbatch: Read-only file system: {night.cli.checkpoints}")
+    assert line.startswith(f"nightbatch: read-only disk: Read-only file system: {night.cli.checkpoints}")
     assert night.bytes() == {}
     assert list(night.cli.data.rglob("*")) == []
 
