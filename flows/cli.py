@@ -4,7 +4,6 @@ Exit codes: 0 all good, 1 some rows failed or too many were rejected, 2 a mistak
 Results go to stdout, everything else to stderr.
 """
 
-import errno
 import json
 import math
 import os
@@ -43,10 +42,12 @@ app = typer.Typer(
     help="Offline LLM batch inference: files in, answers in Parquet out, resumable to the token, queried in DuckDB.",
 )
 
-_MODEL, _SAMPLING, _JOURNAL = ModelConfig(), SamplingDefaults(), JournalConfig()
+_MODEL, _SAMPLING, _ENGINE, _JOURNAL = ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PUT_DOWN_S = 25.0
 """The longest a run takes to be put down: the supervisor waits 20 s for the step in flight."""
+
+_USERS_MISTAKES = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 Data = Annotated[Path, typer.Option("--data", help="Root of requests, results and the DuckDB database.")]
 Checkpoints = Annotated[Path, typer.Option("--checkpoints", help="Root of the token journals that a resume reads.")]
@@ -68,6 +69,9 @@ RejectRate = Annotated[
     typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
 ]
 System = Annotated[str | None, typer.Option("--system", help="System prompt for chats that have none.")]
+StallTimeout = Annotated[
+    float, typer.Option("--stall-timeout-s", help="An engine that makes no step for so long is killed and started again.")
+]
 Durability = Annotated[
     str,
     typer.Option(
@@ -75,7 +79,7 @@ Durability = Annotated[
         help="What a generated token survives: process (any SIGKILL) or power (a power cut as well, but for a second).",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON value on stdout.")]
 
 
 @app.command()
@@ -101,6 +105,7 @@ def run(
     max_reject_rate: RejectRate = MAX_REJECT_RATE,
     max_num_seqs: MaxNumSeqs = None,
     durability: Durability = _JOURNAL.durability,
+    stall_timeout_s: StallTimeout = _ENGINE.stall_timeout_s,
     as_json: Json = False,
 ) -> int:
     """Answer every row of these files, now, in this process and without a server.
@@ -129,7 +134,7 @@ def run(
         checkpoints=checkpoints,
         model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
         sampling=SamplingDefaults(max_tokens, temperature, seed),
-        engine=EngineConfig(max_num_seqs=max_num_seqs),
+        engine=EngineConfig(max_num_seqs=max_num_seqs, stall_timeout_s=stall_timeout_s),
         journal=JournalConfig(durability),
     )
     return _conclude(run_night(config, wiring, terminal_display()), as_json)
@@ -156,6 +161,7 @@ def nightly(
     max_reject_rate: RejectRate = MAX_REJECT_RATE,
     max_num_seqs: MaxNumSeqs = None,
     durability: Durability = _JOURNAL.durability,
+    stall_timeout_s: StallTimeout = _ENGINE.stall_timeout_s,
     as_json: Json = False,
 ) -> int:
     """Run the nightly flow over an inbox, in this process and without a server.
@@ -174,7 +180,7 @@ def nightly(
         rows=Rows(system=system, max_reject_rate=max_reject_rate),
         model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
         sampling=SamplingDefaults(max_tokens, temperature, seed),
-        engine=EngineConfig(max_num_seqs=max_num_seqs),
+        engine=EngineConfig(max_num_seqs=max_num_seqs, stall_timeout_s=stall_timeout_s),
         journal=JournalConfig(durability),
     )
     return _conclude(outcome, as_json)
@@ -201,7 +207,7 @@ def status(
 
 @app.command()
 def check(
-    run_id: Annotated[str, typer.Argument(help="The run, as `nightbatch status` names it.")],
+    run_id: Annotated[str, typer.Argument(help="The run, or the beginning of its id.")],
     data: Data = Path("data"),
     checkpoints: Checkpoints = Path("checkpoints"),
     as_json: Json = False,
@@ -331,7 +337,7 @@ def main() -> int:
     except BrokenPipeError:
         return 0
     except OSError as error:
-        return _say(in_words(error), 1 if error.errno == errno.ENOSPC else 2)
+        return _say(in_words(error), 2 if isinstance(error, _USERS_MISTAKES) else 1)
     except Exception as error:
         if not isinstance(error, usage_error):
             raise

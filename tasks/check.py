@@ -5,17 +5,23 @@ A torn tail is no problem by itself: it is what a kill leaves. It becomes one wh
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tasks.core.errors import ConfigError, DamageError
+from tasks.core.dataset import Dataset
+from tasks.core.errors import DamageError
 from tasks.core.manifest import DONE, Manifest
 from tasks.core.request import Progress
 from tasks.journal.replay import replay_run
+from tasks.journal.segments import segments
+from tasks.status import DAMAGED, find_run, state_of
 from tasks.storage.atomic import read_json
-from tasks.storage.checksums import failed_checksums
+from tasks.storage.checksums import changed, failed_checksums
 from tasks.storage.layout import Layout, Run
 from tasks.storage.parquet import Row, read_rows
+
+_MAX_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +45,59 @@ class CheckReport:
         return asdict(self)
 
 
-def check_run(layout: Layout, run_id: str) -> CheckReport:
-    """Compare everything that is there of a run. Raises ConfigError when there is no such run."""
-    run = layout.run(run_id)
-    values = read_json(run.manifest)
-    if values is None:
-        raise ConfigError(f"no run {run_id!r} in {layout.runs}; `nightbatch status` lists them")
-    manifest = Manifest.from_dict(values)
+def check_run(layout: Layout, prefix: str) -> CheckReport:
+    """Compare everything that is there of the run whose id begins so. Raises ConfigError when there is no such run."""
+    run = find_run(layout, prefix)
     try:
+        manifest = Manifest.from_dict(read_json(run.manifest) or {})
         known = replay_run(run.journals, manifest.fingerprint)
     except DamageError as error:
-        return CheckReport(run_id, manifest.state, 0, 0, 0, 0, (), (str(error),))
-    problems: list[str] = []
+        return CheckReport(run.run_id, DAMAGED, 0, 0, 0, 0, (), (f"{error}; the same command as before writes it anew",))
+    problems = [*_damaged_files(layout, run, manifest)]
     plan = _plan(run, problems)
-    problems += _strangers(plan, known.progress)
+    problems += [f"damaged: {damage}" for damage in known.damages if not damage.is_torn_tail]
+    problems += _at_most(_strangers(plan, known.progress))
     num_compared = 0
-    if manifest.state == DONE:
-        problems += _without_end(plan, known.progress)
-        for folder in (run.groups.parent, run.plan.parent, run.results, run.failures):
-            problems += failed_checksums(folder)
+    if manifest.state == DONE and not segments(run.journals):
+        problems.append(f"there is no journal in {run.journals}: nothing to compare with (is --checkpoints right?)")
+    elif manifest.state == DONE:
         results, failures = (_rows(folder, problems) for folder in (run.results, run.failures))
         num_compared = len(results) + len(failures)
-        problems += _differences([*results, *failures], plan, known.progress)
+        problems += _at_most(_without_end(plan, known.progress))
+        problems += _at_most(_differences([*results, *failures], plan, known.progress))
         problems += _miscounts(manifest, results, failures)
-    notes = tuple(f"{damage} (what a kill leaves)" for damage in known.damages if damage.is_torn_tail)
-    problems += [f"damaged: {damage}" for damage in known.damages if not damage.is_torn_tail]
     return CheckReport(
-        run_id, manifest.state, len(plan), known.num_final, known.num_tokens, num_compared, notes, tuple(problems)
+        run.run_id,
+        state_of(run, manifest),
+        len(plan),
+        known.num_final,
+        known.num_tokens,
+        num_compared,
+        tuple(f"{damage} (what a kill leaves)" for damage in known.damages if damage.is_torn_tail),
+        tuple(problems),
     )
+
+
+def _damaged_files(layout: Layout, run: Run, manifest: Manifest) -> Iterator[str]:
+    """What fails its checksum: the dataset's parts, and the run's tables as far as they are there."""
+    path = layout.dataset_manifest(manifest.dataset_id)
+    try:
+        if (found := read_json(path)) is not None:
+            yield from filter(None, (changed(part, wanted) for part, wanted in Dataset.from_dict(found).sums))
+        elif run.plan.exists():
+            yield f"{path} is missing: the run's requests are not there any more"
+    except DamageError as error:
+        yield str(error)
+    for folder in (run.groups.parent, run.plan.parent, run.results, run.failures):
+        if folder.exists() or manifest.state == DONE:
+            yield from failed_checksums(folder)
+
+
+def _at_most(problems: Iterator[str]) -> Iterator[str]:
+    """The first problems of a kind, and how many more there are."""
+    yield from islice(problems, _MAX_PROBLEMS)
+    if more := sum(1 for _ in problems):
+        yield f"... and {more:,} more of this kind"
 
 
 def _plan(run: Run, problems: list[str]) -> dict[int, Row]:

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tasks.core.config import Config
+from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import RUNNING, Manifest
 from tasks.engine.models import DEFAULT_MODEL, ResolvedModel, resolve_model
 from tasks.ingest.sources import SourceFile, digest_files, discover
@@ -60,8 +61,11 @@ class Job:
         return frozenset(name.lower() for name in names)
 
     def manifest(self) -> Manifest | None:
-        """What is known of the run, or None when it has not begun."""
-        values = read_json(self.run.manifest)
+        """What is known of the run, or None when it has not begun or the file is damaged: it can be written anew."""
+        try:
+            values = read_json(self.run.manifest)
+        except DamageError:
+            return None
         return Manifest.from_dict(values) if values else None
 
     def record(self, manifest: Manifest) -> Manifest:
@@ -105,7 +109,10 @@ def open_job(config: Config) -> Job:
 
 
 def _model(name: str) -> ResolvedModel:
-    if name.partition(":")[0] == ECHO:
+    word, _, step_s = name.partition(":")
+    if word == ECHO:
+        if step_s and not step_s.replace(".", "", 1).isdigit():
+            raise ConfigError(f"--model {name}: a number of seconds for each step must follow the colon, as in {ECHO}:0.05")
         return ResolvedModel(name, Path(ECHO), ECHO)
     return resolve_model(name)
 

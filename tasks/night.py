@@ -13,6 +13,7 @@ from tasks.core.errors import Stopped
 from tasks.core.manifest import DONE, FAILED, STOPPED, Manifest
 from tasks.job import Job, open_job
 from tasks.progress import Display
+from tasks.storage.checksums import is_whole
 from tasks.wiring import Generation
 
 
@@ -20,8 +21,8 @@ class Stages(Protocol):
     """The six stages, plain or as tasks."""
 
     def ingest(self, job: Job, display: Display) -> Dataset: ...
-    def group(self, job: Job, dataset: Dataset) -> int: ...
-    def plan(self, job: Job, dataset: Dataset) -> int: ...
+    def group(self, job: Job, dataset: Dataset, display: Display) -> int: ...
+    def plan(self, job: Job, dataset: Dataset, display: Display) -> int: ...
     def generate(self, job: Job, num_sequences: int, display: Display) -> Generation: ...
     def collect(self, job: Job, dataset: Dataset, generation: Generation) -> Manifest: ...
     def query(self, job: Job) -> Path: ...
@@ -47,18 +48,26 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
     job = open_job(config)
     with display, job.lock:
         known = job.manifest()
-        if known is not None and known.state == DONE and job.run.results.exists():
-            return Night(known, job.run.results, stages.query(job), was_done=True)
+        if known is not None and known.state == DONE:
+            if is_whole(job.run.results) and is_whole(job.run.failures):
+                return Night(known, job.run.results, stages.query(job), was_done=True)
+            display.note("the results are damaged or gone: collected again from the journal")
+        elif known is None and job.run.manifest.exists():
+            display.note(f"{job.run.manifest} is damaged: written anew")
         job.begin()
         try:
             display.note(f"run {job.run.run_id}")
             dataset = stages.ingest(job, display)
             for example in dataset.examples:
                 display.note(f"rejected: {example}")
+            if (more := dataset.rejects - len(dataset.examples)) > 0:
+                display.note(
+                    f"rejected: {more:,} rows more, see the table rejects (nightbatch sql --name rejects_by_reason)"
+                )
             display.stage("grouping")
-            duplicates = stages.group(job, dataset)
+            duplicates = stages.group(job, dataset, display)
             display.stage("planning")
-            num_sequences = stages.plan(job, dataset)
+            num_sequences = stages.plan(job, dataset, display)
             display.note(_inventory(dataset, duplicates, num_sequences))
             generation = stages.generate(job, num_sequences, display)
             display.stage("collecting")

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tasks.core.errors import ConfigError
+from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import DONE, RUNNING, Manifest
 from tasks.journal.replay import replay_run
 from tasks.storage.atomic import read_json
@@ -11,12 +11,13 @@ from tasks.storage.layout import Layout, Run
 from tasks.storage.lock import holder, is_locked
 from tasks.storage.parquet import count_rows
 
-INTERRUPTED = "interrupted"
+INTERRUPTED, DAMAGED = "interrupted", "damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
-    """`state` is the manifest's, or "interrupted" when it says running and no process is. Counts are of sequences."""
+    """`state` is the manifest's, or "interrupted" when it says running and no process is, or "damaged" when the manifest
+    itself is. Counts are of sequences."""
 
     manifest: Manifest
     state: str
@@ -40,12 +41,34 @@ def run_statuses(layout: Layout, prefix: str | None) -> list[RunStatus]:
     return sorted(statuses, key=lambda status: status.manifest.started_at)
 
 
+def find_run(layout: Layout, prefix: str) -> Run:
+    """The one run whose id begins so. Raises ConfigError when there is none, or more than one."""
+    found = sorted(path.parent.name for path in layout.runs.glob("*/manifest.json") if path.parent.name.startswith(prefix))
+    if prefix in found:
+        return layout.run(prefix)
+    if len(found) != 1:
+        which = f"{len(found)} runs begin with {prefix!r}" if found else f"no run {prefix!r}"
+        raise ConfigError(f"{which} in {layout.runs}; `nightbatch status` lists them")
+    return layout.run(found[0])
+
+
+def state_of(run: Run, manifest: Manifest) -> str:
+    """The manifest's state, unless it says running and nobody is."""
+    return INTERRUPTED if manifest.state == RUNNING and not is_locked(run.lock) else manifest.state
+
+
 def _status(run: Run) -> RunStatus:
-    manifest = Manifest.from_dict(read_json(run.manifest) or {})
+    try:
+        return _sound_status(run, Manifest.from_dict(read_json(run.manifest) or {}))
+    except DamageError as error:
+        unknown = Manifest(run.run_id, "", "", "", "", "", None, "", error=str(error))
+        return RunStatus(unknown, DAMAGED, None, 0, 0, 0)
+
+
+def _sound_status(run: Run, manifest: Manifest) -> RunStatus:
     planned = count_rows(run.plan) if run.plan.exists() else 0
     if manifest.state == DONE:
         return RunStatus(manifest, DONE, None, planned, planned, manifest.output_tokens)
-    owned = is_locked(run.lock)
-    known = replay_run(run.journals, manifest.fingerprint)
-    state = INTERRUPTED if manifest.state == RUNNING and not owned else manifest.state
-    return RunStatus(manifest, state, holder(run.lock) if owned else None, planned, known.num_final, known.num_tokens)
+    known, state = replay_run(run.journals, manifest.fingerprint), state_of(run, manifest)
+    owner = holder(run.lock) if state == RUNNING else None
+    return RunStatus(manifest, state, owner, planned, known.num_final, known.num_tokens)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from tasks.core.dataset import Dataset
-from tasks.core.errors import InputError, NightbatchError
+from tasks.core.errors import DamageError, InputError, NightbatchError
 from tasks.core.manifest import DONE, Manifest
 from tasks.core.plan import Batch, GroupMember, PlannedSequence, PrefixGroup
 from tasks.core.protocols import Tokenizer
@@ -26,6 +26,7 @@ from tasks.job import Job, now
 from tasks.journal.replay import replay_run
 from tasks.progress import Display, rate_of
 from tasks.storage.atomic import read_json, write_json
+from tasks.storage.checksums import changed, failed_checksums
 from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_table
 from tasks.worker import WorkerSpec
 
@@ -47,11 +48,7 @@ def ingest(job: Job, display: Display) -> Dataset:
 
     Raises InputError when no row can be used, and NightbatchError when more were rejected than the settings allow.
     """
-    found = read_json(job.layout.dataset_manifest(job.dataset_id))
-    if found and all(Path(part).exists() for part in found["request_parts"] + found["reject_parts"]):
-        dataset = Dataset.from_dict(found)
-    else:
-        dataset = _ingest(job, display)
+    dataset = _known_dataset(job, display) or _ingest(job, display)
     examples = "".join(f"\n  {example}" for example in dataset.examples)
     if dataset.requests == 0:
         names = ", ".join(str(path) for path in job.config.input.paths)
@@ -63,6 +60,21 @@ def ingest(job: Job, display: Display) -> Dataset:
         share = f"{dataset.rejects} of {dataset.rows} rows were rejected"
         raise NightbatchError(f"{share}, and --max-reject-rate allows {allowed:.0%}:{examples}")
     return dataset
+
+
+def _known_dataset(job: Job, display: Display) -> Dataset | None:
+    """The dataset, where it is there and as it was written; a damaged one is noted, and made anew by the caller."""
+    try:
+        if (found := read_json(job.layout.dataset_manifest(job.dataset_id))) is None:
+            return None
+        dataset = Dataset.from_dict(found)
+        problem = next(filter(None, (changed(path, wanted) for path, wanted in dataset.sums)), None)
+    except DamageError as error:
+        problem = str(error)
+    if problem is None:
+        return dataset
+    display.note(f"{problem}: read again from its input")
+    return None
 
 
 def _ingest(job: Job, display: Display) -> Dataset:
@@ -80,9 +92,19 @@ def _ingest(job: Job, display: Display) -> Dataset:
     )
 
 
-def group(job: Job, dataset: Dataset) -> int:
+def _is_made(table: Path, display: Display) -> bool:
+    """Whether a table of the run is there as it was written; a damaged one is noted, and made anew by the caller."""
+    if not table.parent.exists():
+        return False
+    problem = next(failed_checksums(table.parent), None)
+    if problem is not None:
+        display.note(f"{problem}: made anew")
+    return problem is None
+
+
+def group(job: Job, dataset: Dataset, display: Display) -> int:
     """The groups table: a partition of the dataset's requests, exact duplicates named. The number of duplicates."""
-    if not job.run.groups.exists():
+    if not _is_made(job.run.groups, display):
         _group(job, dataset)
     return sum(row["duplicate_of"] is not None for row in read_rows(job.run.groups, ["duplicate_of"]))
 
@@ -102,9 +124,9 @@ def _group(job: Job, dataset: Dataset) -> None:
     write_table(job.run.groups.parent, GROUPS, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
-def plan(job: Job, dataset: Dataset) -> int:
+def plan(job: Job, dataset: Dataset, display: Display) -> int:
     """The plan table: every sequence of the night in order. Their number."""
-    if not job.run.plan.exists():
+    if not _is_made(job.run.plan, display):
         from tasks.plan.make import sequences
         from tasks.plan.pack import pack
 

@@ -18,6 +18,8 @@ class Dataset:
     examples: tuple[str, ...]
     request_parts: tuple[str, ...]
     reject_parts: tuple[str, ...]
+    checksums: tuple[str, ...] = ()
+    """SHA-256 of the request parts, then of the reject parts."""
 
     @property
     def rejects(self) -> int:
@@ -31,11 +33,17 @@ class Dataset:
     def request_paths(self) -> list[Path]:
         return [Path(part) for part in self.request_parts]
 
+    @property
+    def sums(self) -> list[tuple[Path, str]]:
+        """Each part with the checksum that it must have; one without any is given one that it cannot have."""
+        parts = [Path(part) for part in (*self.request_parts, *self.reject_parts)]
+        return [(part, self.checksums[i] if i < len(self.checksums) else "") for i, part in enumerate(parts)]
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_dict(values: dict[str, Any]) -> "Dataset":
         """The dataset of a manifest written by `to_dict`."""
-        lists = {name: tuple(values[name]) for name in ("examples", "request_parts", "reject_parts")}
+        lists = {name: tuple(values.get(name, ())) for name in ("examples", "request_parts", "reject_parts", "checksums")}
         return Dataset(**{**values, **lists})

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.core.errors import ConfigError
+from tasks.core.errors import ConfigError, DamageError
 from tasks.engine.smollm2 import write_model
 from tasks.storage.atomic import read_json, replacing_dir
 
@@ -201,7 +201,7 @@ def _whole(folder: Path) -> ResolvedModel | None:
         written = (manifest["format"], manifest["source_sha256"]) == (FORMAT, GGUF_SHA256)
         if written and all((folder / name).stat().st_size == size for name, size in sizes.items()):
             return ResolvedModel(DEFAULT_MODEL, folder, str(manifest["fingerprint"]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, DamageError, KeyError, TypeError, AttributeError):
         pass
     return None
 

@@ -23,6 +23,7 @@ from tasks.ingest.sources import SourceFile
 from tasks.ingest.tokens import prompt_of, tokenise
 from tasks.ingest.validate import Validator
 from tasks.storage.atomic import write_json
+from tasks.storage.checksums import checksum
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import REJECTS, REQUESTS, TableWriter, writing_table
 
@@ -95,6 +96,7 @@ def ingest(
         examples=tuple(count.examples),
         request_parts=tuple(str(accepted) for accepted, _ in parts),
         reject_parts=tuple(str(refused) for _, refused in parts),
+        checksums=tuple(checksum(part) for part in (*(one for one, _ in parts), *(other for _, other in parts))),
     )
     write_json(layout.dataset_manifest(dataset_id), dataset.to_dict())
     return dataset

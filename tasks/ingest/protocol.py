@@ -52,11 +52,11 @@ IGNORED = frozenset(
 NOT_HONOURED = frozenset((*("best_of", "function_call", "functions", "prompt_logprobs", "tool_choice", "tools"),))
 """Parameters that a plain row may bring in vain. Its other unknown fields are the user's own and not looked at."""
 
-NOT_IN_CELLS = (
-    *("bad_words", "guided_choice", "guided_grammar", "guided_json", "guided_regex", "logit_bias", "response_format"),
-    *("stop_token_ids", "structured_outputs"),
+JSON_CELLS = (
+    *("bad_words", "guided_choice", "guided_json", "logit_bias", "response_format", "stop", "stop_token_ids"),
+    "structured_outputs",
 )
-"""Parameters that are more than one value and that text in a table's cell cannot say."""
+"""Parameters that may be more than one value: a table's cell that begins with a bracket holds them as JSON."""
 
 _NEUTRAL: tuple[Any, ...] = (None, False, [], {}, "none", {"type": "text"})
 

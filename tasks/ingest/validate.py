@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tasks.core.config import InputConfig, SamplingDefaults
 from tasks.core.request import Request
 from tasks.ingest.protocol import (
-    NOT_IN_CELLS,
+    JSON_CELLS,
     BatchLine,
     ChatBody,
     CompletionBody,
@@ -88,10 +88,8 @@ class Validator:
         if self.config.id_column is not None and self.config.id_column not in content:
             columns = ", ".join(map(repr, content))
             raise RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}")
-        if row.has_text_cells and (name := next((name for name in NOT_IN_CELLS if content.get(name)), None)):
-            raise RowError(
-                "invalid_request", f"the parameter {name!r} is not read from a table's cell: give it in JSON lines"
-            )
+        if row.has_text_cells:
+            content = {**content, **_parsed_cells(content)}
         messages = self._messages(content)
         prompt = content.get(self.config.prompt_column) if messages is None else None
         given = {**content, "messages": messages, "prompt": prompt}
@@ -168,6 +166,20 @@ class Validator:
                 f"the row asks for model {model!r} and this run serves {self.model!r}; "
                 f"to answer it all the same: --served-model-name {model}",
             )
+
+
+def _parsed_cells(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a table's row the parameters that stand as JSON in their cells. A stop string may begin with a bracket itself."""
+    parsed: dict[str, Any] = {}
+    for name in JSON_CELLS:
+        cell = content.get(name)
+        if isinstance(cell, str) and cell.lstrip().startswith(("[", "{")):
+            try:
+                parsed[name] = orjson.loads(cell)
+            except orjson.JSONDecodeError as error:
+                if name != "stop":
+                    raise RowError("malformed_json", f"{name}: not valid JSON: {error}") from error
+    return parsed
 
 
 def _led(turns: list[Message], system: str | None) -> list[Message]:

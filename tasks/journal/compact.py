@@ -46,7 +46,7 @@ def compact(folder: Path, engine: int, fingerprint: bytes, known: Replay) -> Pat
     old = segments(folder, engine)
     epoch = next_epoch(folder, engine)
     path = segment_path(folder, engine, epoch, 0)
-    header = encode_header(fingerprint, epoch, 0)
+    header = encode_header(fingerprint, epoch, 0, since=1)
     with replacing_file(path) as temporary, temporary.open("wb") as file:
         file.write(header)
         place, seed = 0, decode_header(header).crc

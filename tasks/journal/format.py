@@ -1,7 +1,7 @@
 """The byte grammar of a journal segment; pure encoding. docs/journal-format.md has it with its reasons and an example.
 
     segment  = header frame* seal?
-    header   = "NBJ" version:u8 fingerprint:32 bytes epoch:u32 part:u32 crc:u32              (crc of all before it)
+    header   = "NBJ" version:u8 fingerprint:32 bytes epoch:u32 part:u32 since:u32 0:u32 crc:u32     (crc of all before it)
     frame    = length:u32 crc:u32 payload:bytes[length]                     (length is a multiple of 8)
     payload  = (step | failure | seal) zero*                                (zeros up to a multiple of 8)
     step     = 1:u8 0:u8 0:u16 count:u32 entry[count] extra:u32[number of end != 0] token:i32[sum of num_tokens] logprobs
@@ -15,7 +15,8 @@ in the segment (0, 1, ... as u32), its length, and the payload; so a frame of an
 is not taken for one of this. A segment that ends with a seal is whole; one without may end in a torn frame, which is what a
 kill leaves.
 
-`epoch` counts the starts of a process that writes, `part` the segments that it filled. `offset` is the position, in the
+`epoch` counts the starts of a process that writes, `part` the segments that it filled; a segment holds what is known of the
+epochs from `since` to its own, which is more than one after compaction. `offset` is the position, in the
 whole answer, of the entry's first token. `end` is 0 (more is to come), 1 (stop) or 2 (length), and `extra` then the prompt
 tokens that came out of the prefix cache; or it is 3, which says that from here on the sequence goes on from its first
 `offset` tokens, and `extra` is the CRC-32 of those (as i32). Within an epoch the entries of a key form a chain: it begins at
@@ -33,7 +34,7 @@ from tasks.core.request import FinishReason, StepOutput, TokenLogprobs
 
 MAGIC = b"NBJ"
 VERSION = 2
-HEADER = struct.Struct("<3sB32sIII")
+HEADER = struct.Struct("<3sB32sIIIII")
 FRAME = struct.Struct("<II")
 PREFIX = struct.Struct("<BBHI")
 ENTRY = struct.Struct("<QIHBB")
@@ -73,12 +74,13 @@ class Header(NamedTuple):
     fingerprint: bytes
     epoch: int
     part: int
+    since: int
     crc: int
 
 
-def encode_header(fingerprint: bytes, epoch: int, part: int) -> bytes:
+def encode_header(fingerprint: bytes, epoch: int, part: int, since: int | None = None) -> bytes:
     """The first bytes of a segment of the run with this 32-byte fingerprint."""
-    body = HEADER.pack(MAGIC, VERSION, fingerprint, epoch, part, 0)[:-4]
+    body = HEADER.pack(MAGIC, VERSION, fingerprint, epoch, part, epoch if since is None else since, 0, 0)[:-4]
     return body + struct.pack("<I", zlib.crc32(body))
 
 
@@ -86,14 +88,14 @@ def decode_header(data: bytes) -> Header:
     """What a segment begins with. Raises FormatError when it is no header of this version or is damaged."""
     if len(data) < HEADER.size:
         raise FormatError("byte 0: the header is cut off")
-    magic, version, fingerprint, epoch, part, crc = HEADER.unpack_from(data)
+    magic, version, fingerprint, epoch, part, since, _, crc = HEADER.unpack_from(data)
     if magic != MAGIC:
         raise FormatError("byte 0: not a token journal")
     if version != VERSION:
         raise FormatError(f"byte 3: version {version}, and this program reads version {VERSION}")
     if zlib.crc32(data[: HEADER.size - 4]) != crc:
         raise FormatError("byte 0: the header fails its checksum")
-    return Header(bytes(fingerprint), epoch, part, crc)
+    return Header(bytes(fingerprint), epoch, part, since, crc)
 
 
 def encode_frame(payload: bytes, seed: int, place: int) -> bytes:

@@ -18,7 +18,7 @@ from tasks.core.errors import DamageError
 from tasks.core.request import Progress
 from tasks.journal.decode import Columns, Ints, read_columns, read_frames, spans
 from tasks.journal.format import FINISHES, RESUME, FailureEntry, FormatError, Header, decode_header
-from tasks.journal.segments import segments
+from tasks.journal.segments import missing, place_of, segments
 
 _ATTEMPTS = 5
 
@@ -44,6 +44,8 @@ class Replay:
     damages: list[Damage] = field(default_factory=list)
     num_bytes: int = 0
     num_entries: int = 0
+    num_broken: int = 0
+    """Sequences whose last entries are outside any chain."""
 
     @property
     def num_tokens(self) -> int:
@@ -76,16 +78,22 @@ def replay_run(folder: Path, fingerprint: str) -> Replay:
 
 def replay(paths: Iterable[Path], fingerprint: bytes) -> Replay:
     """Read segments in the order given. Raises DamageError when one belongs to another run."""
-    state, parts = Replay(), []
+    state, parts, places = Replay(), [], []
     for path in paths:
-        data = path.read_bytes()
+        data, place = path.read_bytes(), place_of(path)
         state.num_bytes += len(data)
-        if (header := _header(path, data, fingerprint, state)) is not None:
+        header = _header(path, data, fingerprint, state)
+        places.append(place if header is None else place._replace(since=header.since))
+        if header is not None:
             frames = read_frames(data, header.crc)
             parts.append(read_columns(data, frames, header.epoch))
             state.damages += [Damage(path, str(fault), fault.is_torn_tail) for fault in frames.faults]
     if parts:
         _assemble(Columns.joined(parts), state)
+    state.damages += [Damage(path.parent, gap) for gap in missing(places)]
+    if state.num_broken:
+        words = f"{state.num_broken:,} sequences go on from tokens that are not there; what is there before them is kept"
+        state.damages.append(Damage(path.parent, words))
     return state
 
 
@@ -95,6 +103,11 @@ def _header(path: Path, data: bytes, fingerprint: bytes, state: Replay) -> Heade
     except FormatError as error:
         is_torn_tail = not any(data) or error.args[0].endswith("is cut off")
         state.damages.append(Damage(path, str(error), is_torn_tail))
+        return None
+    place = place_of(path)
+    if (header.epoch, header.part) != (place.epoch, place.part):
+        words = f"a copy of epoch {header.epoch} part {header.part} under another name; not read"
+        state.damages.append(Damage(path, words))
         return None
     if header.fingerprint != fingerprint:
         other = header.fingerprint.hex()[:12]
@@ -115,7 +128,10 @@ def _assemble(columns: Columns, state: Replay) -> None:
         failures.setdefault(entry.key, []).append((row, entry))
     for group, key in enumerate(keys[firsts].tolist()):
         known = None if key in failures else chains.in_bulk(group)
-        state.progress[key] = known or chains.by_entry(group, failures.pop(key, ()))
+        if known is None:
+            known, is_broken = chains.by_entry(group, failures.pop(key, ()))
+            state.num_broken += is_broken and not known.is_final
+        state.progress[key] = known
     for key, given_up in failures.items():
         state.progress[key] = Progress(error=given_up[-1][1].reason)
 
@@ -159,8 +175,8 @@ class _Chains:
         rows = [row for row in self._rows(group) if self._columns.ends[row] == RESUME]
         return all(crc_of(tokens[: int(self._columns.offsets[row])]) == int(self._columns.extra[row]) for row in rows)
 
-    def by_entry(self, group: int, failures: Iterable[tuple[int, FailureEntry]]) -> Progress:
-        """Progress of any key, by the rules of the grammar."""
+    def by_entry(self, group: int, failures: Iterable[tuple[int, FailureEntry]]) -> tuple[Progress, bool]:
+        """Progress of any key, by the rules of the grammar, and whether its last entry is outside any chain."""
         known, chain = Progress(), -1
         waiting = list(failures)
         for place, row in enumerate(self._rows(group), self._firsts[group]):
@@ -170,7 +186,7 @@ class _Chains:
             known, chain = self._apply(row, tokens, known, chain)
         for _, failure in waiting:
             known.error = failure.reason
-        return known
+        return known, chain < 0
 
     def _apply(self, row: int, tokens: "array[int]", known: Progress, chain: int) -> tuple[Progress, int]:
         """One entry; `chain` is the epoch in which the key's chain holds, or -1."""

@@ -15,6 +15,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from tasks.core.errors import DamageError
 from tasks.storage.lock import lives
 
 _LEFT_ALONE_S = 3600.0
@@ -55,6 +56,17 @@ def _named(error: OSError, what: str, path: Path | None = None) -> OSError:
     return OSError(error.errno, f"{what}: {reason}", path and str(path))
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Gives a full disk's error the file that was being written, where it names none, as those of libraries do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and (error.errno in _NO_ROOM or "No space left" in str(error)):
+            raise _named(error, "cannot write", path) from error
+        raise
+
+
 def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -76,14 +88,11 @@ def replacing_file(path: Path) -> Iterator[Path]:
     _sweep(path)
     temporary = _beside(path)
     try:
-        yield temporary
-        sync_file(temporary)
-        os.replace(temporary, path)
-        sync_dir(path.parent)
-    except OSError as error:
-        if error.filename is None and error.errno in _NO_ROOM:
-            raise _named(error, "cannot write", path) from error
-        raise
+        with _naming(path):
+            yield temporary
+            sync_file(temporary)
+            os.replace(temporary, path)
+            sync_dir(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -98,14 +107,15 @@ def replacing_dir(path: Path) -> Iterator[Path]:
         shutil.rmtree(leftover, ignore_errors=True)
     temporary.mkdir()
     try:
-        yield temporary
-        for file in temporary.iterdir():
-            sync_file(file)
-        sync_dir(temporary)
-        if path.exists():
-            os.replace(path, old)
-        os.replace(temporary, path)
-        sync_dir(path.parent)
+        with _naming(path):
+            yield temporary
+            for file in temporary.iterdir():
+                sync_file(file)
+            sync_dir(temporary)
+            if path.exists():
+                os.replace(path, old)
+            os.replace(temporary, path)
+            sync_dir(path.parent)
     finally:
         for leftover in (temporary, old):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -124,8 +134,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any | None:
-    """The document, or None when there is none. A damaged one raises ValueError: it was written whole, so it is damage."""
+    """The document, or None when there is none. Raises DamageError when it is not what was written, which was whole."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise DamageError(f"{path} is damaged: {error}") from error

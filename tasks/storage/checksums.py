@@ -10,9 +10,25 @@ from pathlib import Path
 SUMS = "_SHA256SUMS"
 
 
+def checksum(path: Path) -> str:
+    """A file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def changed(path: Path, wanted: str) -> str | None:
+    """What is wrong with a file that had this checksum, as a sentence; None when it has it still."""
+    try:
+        return (
+            None if checksum(path) == wanted else f"{path} is damaged: its SHA-256 is not the one that it was written with"
+        )
+    except FileNotFoundError:
+        return f"{path} is missing"
+
+
 def write_checksums(folder: Path) -> None:
     """Sum up the files that lie in a folder now."""
-    lines = [f"{_sum(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
+    lines = [f"{checksum(path)}  {path.name}\n" for path in sorted(folder.iterdir())]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
@@ -21,17 +37,14 @@ def failed_checksums(folder: Path) -> Iterator[str]:
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, UnicodeDecodeError):
-        yield f"{folder / SUMS}: missing or unreadable, so the files beside it cannot be checked"
+        yield f"{folder / SUMS} is missing or unreadable, so the files beside it cannot be checked"
         return
     for line in lines:
         wanted, _, name = line.partition("  ")
-        path = folder / name
-        if not name or not path.is_file():
-            yield f"{path}: missing"
-        elif _sum(path) != wanted:
-            yield f"{path}: its bytes are not those that were written (SHA-256 differs)"
+        if problem := changed(folder / name, wanted) if name else f"{folder / SUMS} is damaged":
+            yield problem
 
 
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def is_whole(folder: Path) -> bool:
+    """Whether a folder is there with all that was summed up."""
+    return folder.is_dir() and not any(failed_checksums(folder))

@@ -125,7 +125,7 @@ def damage(path: Path, rng: random.Random) -> None:
         case "garbage":
             data += rng.randbytes(rng.randint(1, 64))
         case "copy":
-            data[place:place] = data[48 : 48 + 8 * rng.randint(1, 20)]
+            data[place:place] = data[56 : 56 + 8 * rng.randint(1, 20)]
     path.write_bytes(bytes(data))
 
 

@@ -254,14 +254,22 @@ def test_tokens_that_the_model_does_not_have(put: Put, chat: Chat, read: Read, n
     assert reject["message"] == f"{name}: there is no token {worst}, the model's vocabulary has 257 (from 0)"
 
 
-def test_what_a_cell_cannot_say(put: Put, read: Read) -> None:
-    """A parameter that is a list or an object is refused by name in a table, and an empty cell is none."""
-    header = "prompt,stop_token_ids,logit_bias,bad_words,response_format,guided_json,logprobs,top_logprobs"
-    good, bad = ["hi,,,,,,,", "hi,,,,,,true,3"], ["hi,5,,,,,,", "hi,,{},,,,,", "hi,,,no,,,,", "hi,,,,text,,,", "hi,,,,,{},,"]
+def test_lists_and_objects_in_cells(put: Put, read: Read) -> None:
+    """A cell that begins with a bracket holds its list or object as JSON; other text there is refused with the parameter."""
+    header = "prompt;stop_token_ids;logit_bias;bad_words;response_format;stop;logprobs;top_logprobs"
+    good = [
+        "hi;;;;;;;",
+        'hi;[5, 6];"{""7"": -1}";"[""no""]";"{""type"": ""json_object""}";"[""x"", ""y""]";true;3',
+        "hi;;;;;[END;;",
+    ]
+    bad = ["hi;5;;;;;;", "hi;;[;;;;;", "hi;;;no;;;;", "hi;;;;text;;;"]
     requests, rejects = read(put("in.csv", header, *good, *bad))
-    assert [json.loads(row["sampling"]).get("logprobs") for row in requests] == [None, 3]
-    assert [row["message"].split("'")[1] for row in rejects] == header.split(",")[1:3] + header.split(",")[3:6]
-    assert {row["reason"] for row in rejects} == {"invalid_request"}
+    plain, full, bracket = [SamplingParams.from_json(row["sampling"]) for row in requests]
+    assert plain == SamplingParams(max_tokens=plain.max_tokens)
+    assert (full.stop_token_ids, full.logit_bias, full.bad_words) == ((5, 6), ((7, -1.0),), ("no",))
+    assert (full.stop, full.logprobs, bracket.stop) == (("x", "y"), 3, ("[END",))
+    assert full.structured_outputs == StructuredOutputs("json_object")
+    assert [row["message"].split(":")[0] for row in rejects] == header.split(";")[1:5]
 
 
 def test_parameters_in_cells(put: Put, read: Read) -> None:

@@ -105,10 +105,11 @@ def test_damage_in_the_middle_costs_what_follows_of_its_sequences_only(tmp_path:
         for step in range(4):
             journal.append([StepOutput(1, (step,))] if step != 2 else [StepOutput(2, (7,))])
         journal.append([StepOutput(2, (8,))])
-    size = (journal.path.stat().st_size - 48 - 24) // 5
-    flip(journal.path, 48 + size + 12)
-    (damage,) = replayed(tmp_path).damages
+    size = (journal.path.stat().st_size - 56 - 24) // 5
+    flip(journal.path, 56 + size + 12)
+    damage, broken = replayed(tmp_path).damages
     assert "frame 1 fails its checksum" in damage.reason
+    assert "1 sequences go on from tokens that are not there" in broken.reason
     assert not damage.is_torn_tail
     assert tokens(tmp_path) == {1: [0], 2: [7, 8]}
 
@@ -129,7 +130,12 @@ def test_tokens_of_two_attempts_are_never_mixed(tmp_path: Path) -> None:
     life(tmp_path, 7, saved=(5, 6))
     assert tokens(tmp_path) == {1: [5, 6, 7]}
     segments(tmp_path)[1].unlink()
+    known = replayed(tmp_path)
     assert tokens(tmp_path) == {1: [1, 2]}
+    assert [damage.reason for damage in known.damages] == [
+        "engine-0: the segments of epoch 2 are missing",
+        "1 sequences go on from tokens that are not there; what is there before them is kept",
+    ]
 
 
 def test_journal_of_another_run_or_version_is_named(tmp_path: Path) -> None:
@@ -142,6 +148,16 @@ def test_journal_of_another_run_or_version_is_named(tmp_path: Path) -> None:
     assert "version 1, and this program reads version 2" in replayed(tmp_path).damages[0].reason
     path.write_bytes(b"")
     assert replayed(tmp_path).damages[0].is_torn_tail
+
+
+def test_copy_under_another_name_is_not_read(tmp_path: Path) -> None:
+    """A segment whose header says that it is another one is named and left out."""
+    life(tmp_path, 1, 2)
+    life(tmp_path, 3, saved=(1, 2))
+    first = segments(tmp_path)[0]
+    (tmp_path / "engine-0.000003.000000.journal").write_bytes(first.read_bytes())
+    assert "a copy of epoch 1 part 0 under another name" in str(replayed(tmp_path).damages[0])
+    assert tokens(tmp_path) == {1: [1, 2, 3]}
 
 
 def test_segments_roll_and_are_sealed(tmp_path: Path) -> None:
@@ -164,9 +180,10 @@ def test_lost_part_of_an_epoch_ends_its_sequences_there(tmp_path: Path) -> None:
         journal.begin(1)
         for token in range(300):
             journal.append([StepOutput(1, (token,))])
-    first = (segments(tmp_path)[0].stat().st_size - 48 - 24) // 40
+    first = (segments(tmp_path)[0].stat().st_size - 56 - 24) // 40
     segments(tmp_path)[1].unlink()
     assert tokens(tmp_path) == {1: list(range(first))}
+    assert replayed(tmp_path).damages[0].reason == "engine-0: part 1 of epoch 1 is missing"
 
 
 def test_full_disk_raises_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:

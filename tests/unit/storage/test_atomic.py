@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tasks.core.errors import DamageError
 from tasks.storage.atomic import read_json, replacing_dir, replacing_file, write_json
 
 
@@ -93,5 +94,5 @@ def test_json_round_trip_and_absence(tmp_path: Path) -> None:
     write_json(path, {"name": "naïve 日本", "n": 3})
     assert read_json(path) == {"name": "naïve 日本", "n": 3}
     path.write_text('{"name":')
-    with pytest.raises(ValueError, match="Expecting value"):
+    with pytest.raises(DamageError, match="Expecting value"):
         read_json(path)
