@@ -78,6 +78,9 @@ class Journal(_Form):
         default=_JOURNAL.sync_interval_s, gt=0, description="Seconds between two syncs of the journal to the disk."
     )
     segment_bytes: int = Field(default=_JOURNAL.segment_bytes, ge=4096, description="Size of one file of the journal.")
+    compact_bytes: int = Field(
+        default=_JOURNAL.compact_bytes, ge=0, description="A resume puts a larger journal into one segment, where that pays."
+    )
 
 
 def _read_as(form: type[_Form], settings: type[Any]) -> GetPydanticSchema:

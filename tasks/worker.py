@@ -104,7 +104,7 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
     if nothing_to_do:
         report({"phase": "done", "generated_tokens": 0, **found}, force=True)
         return 0
-    if is_worth_it(known):
+    if is_worth_it(known, spec.journal.compact_bytes):
         compact(spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint), known)
     engine, max_num_seqs = _open_engine(spec)
     stop = StopRequest(supervisor_pid)

@@ -124,17 +124,20 @@ class JournalConfig:
     """How safe a token is once the engine has handed it over.
 
     `process`: it survives SIGKILL of any process, as it is the kernel's. `power`: what is older than `sync_interval_s` (and
-    the sync itself) also survives a power cut. Segments roll at `segment_bytes`.
+    the sync itself) also survives a power cut. Segments roll at `segment_bytes`; a resume that finds more than
+    `compact_bytes` (half a second of reading) puts them into one, if their live tokens need less than a third of that.
     """
 
     durability: str = "power"
     sync_interval_s: float = 1.0
     segment_bytes: int = 64 << 20
+    compact_bytes: int = 32 << 20
 
     def __post_init__(self) -> None:
         _check(self.durability in DURABILITIES, "durability", self.durability, f"one of {', '.join(DURABILITIES)}")
         _check(self.sync_interval_s > 0, "sync_interval_s", self.sync_interval_s, "positive")
         _check(self.segment_bytes >= 4096, "segment_bytes", self.segment_bytes, "at least 4096")
+        _check(self.compact_bytes >= 0, "compact_bytes", self.compact_bytes, "at least 0")
 
     @property
     def sync_every_s(self) -> float | None:

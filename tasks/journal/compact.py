@@ -26,16 +26,15 @@ from tasks.journal.replay import Replay
 from tasks.journal.segments import next_epoch, segment_path, segments
 from tasks.storage.atomic import remove_files, replacing_file
 
-_MIN_BYTES = 1 << 20
 _MAX_RATIO = 3
 _ENTRIES_PER_FRAME = 1024
 
 
-def is_worth_it(known: Replay) -> bool:
-    """Whether the segments hold so much more than their live tokens need that another reading would feel it."""
+def is_worth_it(known: Replay, compact_bytes: int) -> bool:
+    """Whether the segments are that large, and hold so much more than their live tokens need."""
     needed = HEADER.size + ENTRY.size * len(known.progress) + 4 * known.num_tokens
     has_damage = any(not damage.is_torn_tail for damage in known.damages)
-    return not has_damage and known.num_bytes > max(_MIN_BYTES, _MAX_RATIO * needed)
+    return not has_damage and known.num_bytes > max(compact_bytes, _MAX_RATIO * needed)
 
 
 def compact(folder: Path, engine: int, fingerprint: bytes, known: Replay) -> Path:

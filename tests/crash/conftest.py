@@ -50,11 +50,12 @@ class Night:
     cli: Any
     rows: Path
     step_s: float = 0.01
+    extra: tuple[str, ...] = ()
     started: "list[subprocess.Popen[str]]" = field(default_factory=list)
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return (str(self.rows), "--model", f"echo:{self.step_s}", "--max-num-seqs", "8")
+        return (str(self.rows), "--model", f"echo:{self.step_s}", "--max-num-seqs", "8", *self.extra)
 
     @property
     def layout(self) -> Layout:

@@ -1,18 +1,16 @@
 """The `nightbatch` command with an engine that some prompts kill: run this file in its place.
 
 POISON says which prompts, by what they contain ("" is in all of them), and POISON_KIND how they kill: segv, stop, kill or
-memory. POISON_AFTER is with which token of theirs, STALL_TIMEOUT_S the supervisor's patience.
+memory. POISON_AFTER is with which token of theirs.
 """
 
 import os
 import signal
 import sys
-from functools import partial
 
 import flows.cli
 import tasks.wiring
 import tasks.worker
-from tasks.core.config import EngineConfig
 from tasks.core.request import StepOutput
 from tasks.engine.echo import EchoEngine
 
@@ -40,6 +38,4 @@ if __name__ == "__main__":
         vars(tasks.worker)["EchoEngine"] = PoisonedEngine
         sys.exit(tasks.worker.main(sys.argv[2:]))
     tasks.wiring._WORKER[:] = [sys.executable, "-P", __file__, "worker"]
-    patience = float(os.environ.get("STALL_TIMEOUT_S", "120"))
-    vars(flows.cli)["EngineConfig"] = partial(EngineConfig, stall_timeout_s=patience)
     sys.exit(flows.cli.main())

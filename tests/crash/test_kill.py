@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
 if TYPE_CHECKING:
     from tests.crash.conftest import Night, Undisturbed
@@ -57,8 +59,23 @@ def test_killed_with_several_choices_a_request(night: "Night", ask: Callable[...
     assert all(indices == [0, 1, 2, 3] for _, indices in choices)
 
 
-def test_killed_with_a_long_journal(night: "Night", ask: Callable[..., Path], tmp_path: Path) -> None:
+_COMPACTS_EARLY = """
+import sys
+from tasks.core.config import JournalConfig
+*others, compact_bytes = JournalConfig.__init__.__defaults__
+JournalConfig.__init__.__defaults__ = (*others, 1 << 20)
+from flows.cli import main
+sys.exit(main())
+"""
+
+
+def test_killed_with_a_long_journal(
+    night: "Night", ask: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A resume that finds a long journal puts it into one segment as small as its tokens, and goes on from there."""
+    run_by = type(night.cli).command
+    early = [sys.executable, "-P", "-c", _COMPACTS_EARLY]
+    monkeypatch.setattr(type(night.cli), "command", lambda *given: [*early, *run_by(*given)[4:]])
     night = replace(night, rows=ask(200, max_tokens=400, ignore_eos=True), step_s=0)
     undisturbed = night.undisturbed(tmp_path / "undisturbed")
     process = night.start()

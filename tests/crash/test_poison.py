@@ -38,8 +38,10 @@ def rows(write_jsonl: Callable[..., Path]) -> Rows:
 def start(cli: Any) -> Start:
     """`nightbatch run` with the engine that poison kills, as a process group of its own."""
 
-    def popen(path: Path, poison: str = "poison", kind: str = "segv", width: int = 4, **env: str) -> "subprocess.Popen[str]":
-        command = cli.command("run", str(path), *ECHO, str(width))
+    def popen(
+        path: Path, poison: str = "poison", kind: str = "segv", width: int = 4, stall_s: float = 120, **env: str
+    ) -> "subprocess.Popen[str]":
+        command = cli.command("run", str(path), *ECHO, str(width), "--stall-timeout-s", str(stall_s))
         place = command.index("-m")
         command[place : place + 2] = [SCRIPT]
         return subprocess.Popen(
@@ -99,7 +101,7 @@ def test_two_poison_requests_are_both_found(cli: Any, rows: Rows, run: Run) -> N
 
 def test_a_request_that_hangs_the_engine_fails_as_such(cli: Any, rows: Rows, run: Run) -> None:
     """A step that never ends counts as a death, and the reason says so."""
-    code, said = run(rows(0), kind="stop", width=2, STALL_TIMEOUT_S="0.6")
+    code, said = run(rows(0), kind="stop", width=2, stall_s=0.6)
     assert code == 1, said
     assert_only_these_failed(cli, 0)
     assert "the last time alone: made no step for 1 s, killed by SIGKILL" in failures(cli)["r0"]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,12 +19,6 @@ _ON_TERMINAL = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
-"""
-_IMPATIENT = """
-import functools, sys
-import flows.cli as cli
-cli.EngineConfig = functools.partial(cli.EngineConfig, stall_timeout_s=1.0)
-sys.exit(cli.main())
 """
 
 
@@ -128,17 +122,9 @@ def test_terminal_is_closed_under_nohup(night: "Night", undisturbed: "Undisturbe
 
 
 @pytest.fixture
-def impatient(night: "Night", monkeypatch: pytest.MonkeyPatch) -> "Night":
-    """Its engine may take a second for a step, where the command's own patience is longer than a test's."""
-    kind = type(night.cli)
-    command = kind.command
-
-    def patched(cli: Any, verb: str, *arguments: str) -> list[str]:
-        python, _flag, _option, _module, *rest = command(cli, verb, *arguments)
-        return [python, "-P", "-c", _IMPATIENT, *rest]
-
-    monkeypatch.setattr(kind, "command", patched)
-    return replace(night, step_s=0.03)
+def impatient(night: "Night") -> "Night":
+    """Its engine may take a second for a step."""
+    return replace(night, step_s=0.03, extra=("--stall-timeout-s", "1"))
 
 
 def test_engine_stands_still(impatient: "Night", undisturbed: "Undisturbed") -> None:

@@ -172,11 +172,12 @@ def test_compaction_makes_the_journal_as_small_as_its_tokens(tmp_path: Path) -> 
         for token in range(700):
             journal.append([StepOutput(key, (token,)) for key in range(100)])
     known = replayed(tmp_path)
-    assert is_worth_it(known)
+    assert is_worth_it(known, 1 << 20)
+    assert not is_worth_it(known, 32 << 20)
     compact(tmp_path, 0, RUN, known)
     after = replayed(tmp_path)
     assert after.progress == known.progress
     assert after.num_bytes < known.num_bytes / 4
-    assert not is_worth_it(after)
+    assert not is_worth_it(after, 1 << 20)
     known.damages.append(replay_module.Damage(tmp_path, "a flipped bit"))
-    assert not is_worth_it(known)
+    assert not is_worth_it(known, 1 << 20)
