@@ -97,7 +97,13 @@ def run(
     temperature: Temperature = _SAMPLING.temperature,
     seed: Seed = _SAMPLING.seed,
     source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None,
-    format: Annotated[str | None, typer.Option(help="jsonl, csv or tsv, whatever the files' endings say.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="jsonl, json, csv, tsv, txt, parquet or arrow, whatever the files' endings say."),
+    ] = None,
+    record_path: Annotated[
+        str | None, typer.Option(help="Where in a JSON document the array of rows is, such as data.items.")
+    ] = None,
     prompt_column: Annotated[str, typer.Option(help="Field of plain rows that holds the prompt.")] = "prompt",
     messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = "messages",
     id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = None,
@@ -129,6 +135,7 @@ def run(
             id_column=id_column,
             system=system,
             max_reject_rate=max_reject_rate,
+            record_path=record_path,
         ),
         data=data,
         checkpoints=checkpoints,

@@ -28,6 +28,7 @@ class Rows(_Form):
     messages_column: str = Field(default="messages", description="Field that holds a chat.")
     id_column: str | None = Field(default=None, description="Field that holds the id.")
     system: str | None = Field(default=None, description="System prompt for chats that have none.")
+    record_path: str | None = Field(default=None, description="Where in a JSON document the array of rows is.")
     max_reject_rate: float = Field(
         default=MAX_REJECT_RATE, ge=0, le=1, description="Stop before the engine starts when more is rejected."
     )

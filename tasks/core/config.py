@@ -10,6 +10,7 @@ from pathlib import Path
 from tasks.core.errors import ConfigError
 
 MAX_REJECT_RATE = 0.2
+FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "parquet", "arrow")
 DURABILITIES = ("process", "power")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
@@ -31,11 +32,12 @@ class InputConfig:
     id_column: str | None = None
     system: str | None = None
     max_reject_rate: float = MAX_REJECT_RATE
+    record_path: str | None = None
 
     def __post_init__(self) -> None:
         _check(bool(self.paths), "inputs", self.paths, "at least one file or folder")
         _check(0 <= self.max_reject_rate <= 1, "max_reject_rate", self.max_reject_rate, "between 0 and 1")
-        _check(self.format in (None, "jsonl", "csv", "tsv"), "format", self.format, "one of jsonl, csv, tsv")
+        _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
         _check(self.source is None or bool(self.source.strip()), "source", self.source, "a name")
 
 

@@ -5,12 +5,15 @@ its first line, and reading goes on with the next one, so that a quote that is n
 """
 
 import csv
+import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, as_unicode, raw_text, utf16
+from tasks.storage.streams import open_bytes, peek
 
 _DELIMITERS = (",", "\t", ";", "|")
 csv.field_size_limit(MAX_ROW_BYTES)
@@ -52,13 +55,13 @@ class _Lines:
 
 def read_csv(path: Path, *, delimiter: str | None) -> Iterator[Row]:
     """Rows of a delimited file; the delimiter is read off the header when it is not given."""
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        if fault := utf16(stream.buffer.peek(2)[:2], path.name):  # type: ignore[attr-defined]  # a BufferedReader
+    with open_bytes(path) as raw:
+        if fault := utf16(peek(raw, 2), path.name):
             yield fault
             return
+        stream = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
         header_line = stream.readline()
-        stream.seek(0)
-        lines = _Lines(stream)
+        lines = _Lines(chain([header_line] if header_line else [], stream))
         records = _records(lines, delimiter or max(_DELIMITERS, key=header_line.count))
         line, header = next(records, (1, []))
         if isinstance(header, Fault):

@@ -16,9 +16,8 @@ from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, Request
 from tasks.ingest import checker
-from tasks.ingest.delimited import read_csv
-from tasks.ingest.jsonl import read_jsonl
-from tasks.ingest.rows import Fault, Row, unsupported
+from tasks.ingest.formats import read_file
+from tasks.ingest.rows import Fault, Row
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.tokens import prompt_of, tokenise
 from tasks.ingest.validate import Validator
@@ -115,7 +114,7 @@ def _outcomes(
 ) -> Iterator[Request | Reject]:
     """One source's rows, each as its request or its reject, in file order."""
     seen: dict[str, str] = {}
-    rows = ((file, row) for file in files for row in _rows(file, validator.config.format))
+    rows = ((file, row) for file in files for row in read_file(file, validator.config))
     for chunk in _chunks(_screen(file, row, validator, tokenizer) for file, row in rows):
         tokenised = iter(tokenise([one.asked for one in chunk if not isinstance(one.asked, Fault)], tokenizer))
         for one in chunk:
@@ -123,18 +122,6 @@ def _outcomes(
             yield _rejected(one.place, outcome) if isinstance(outcome, Fault) else outcome
         count.rows += len(chunk)
         on_rows(count.rows)
-
-
-def _rows(file: SourceFile, given_format: str | None) -> Iterator[Row]:
-    match given_format or file.format:
-        case "jsonl":
-            return read_jsonl(file.path)
-        case "csv":
-            return read_csv(file.path, delimiter=None)
-        case "tsv":
-            return read_csv(file.path, delimiter="\t")
-        case _:
-            return iter([unsupported(file.name)])
 
 
 def _screen(file: SourceFile, row: Row, validator: Validator, tokenizer: Tokenizer) -> _Screened:

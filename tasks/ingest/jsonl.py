@@ -8,14 +8,15 @@ from typing import Any, BinaryIO
 import orjson
 
 from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, raw_text, utf16
+from tasks.storage.streams import open_bytes, peek
 
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_jsonl(path: Path, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Row]:
     """Each line that is not blank, as a row."""
-    with path.open("rb") as stream:
-        if fault := utf16(stream.peek(2)[:2], path.name):
+    with open_bytes(path) as stream:
+        if fault := utf16(peek(stream, 2), path.name):
             yield fault
             return
         number, offset = 1, 0

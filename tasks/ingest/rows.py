@@ -58,7 +58,8 @@ def unsupported(name: str) -> Row:
     """The one row that stands for a file of a kind that is not read."""
     return _of_file(
         "unsupported_format",
-        f"{name}: only .jsonl, .ndjson, .csv and .tsv are read (--format tells, where the name does not)",
+        f"{name}: read are .jsonl, .ndjson, .json, .csv, .tsv, .txt, .parquet, .arrow and .feather, the first six also as "
+        ".gz, .bz2, .xz or .zst (--format tells, where the name does not)",
     )
 
 

@@ -13,10 +13,13 @@ from pathlib import Path
 
 from tasks.core.errors import InputError
 from tasks.ingest.rows import as_unicode
+from tasks.storage.streams import uncompressed_name
 
 _NOT_DATA_NAMES = ("README", "LICENSE", "NOTICE", "COPYING")
 _NOT_DATA_SUFFIXES = (".md", ".toml")
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".tsv": "tsv"}
+_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
+_FORMATS |= {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
+_TABLES = _FORMATS.keys() - {".txt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,8 @@ class SourceFile:
 
     @property
     def format(self) -> str | None:
-        """jsonl, csv, tsv, or None when the file's ending says neither."""
-        return _FORMATS.get(self.path.suffix.lower())
+        """What the file's ending says, behind which another may tell its compression; None when it says nothing."""
+        return _FORMATS.get(uncompressed_name(self.path).suffix.lower())
 
 
 def discover(paths: Sequence[Path], source: str | None) -> list[SourceFile]:
@@ -94,7 +97,7 @@ def _give_up(error: OSError) -> None:
 def _is_data(path: Path) -> bool:
     if path.name.startswith(".") or path.suffix.lower() in _NOT_DATA_SUFFIXES:
         return False
-    if path.stem.upper() in _NOT_DATA_NAMES and path.suffix.lower() not in _FORMATS:
+    if path.stem.upper() in _NOT_DATA_NAMES and path.suffix.lower() not in _TABLES:
         return False
     return path.is_file() or not path.exists()
 

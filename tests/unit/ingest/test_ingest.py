@@ -50,7 +50,7 @@ def test_rows_are_requests_and_rejects(put: Put, chat: Chat, layout: Layout, tmp
     put("a/x.jsonl", chat("1", "hi"), "broken", chat("1", "again"), "", chat("2", ""))
     put("a/y.csv", "id,prompt", "3,hi", "4", "5,")
     put("b/z.tsv", "id\tprompt", "1\thi")
-    put("b/notes.txt", "hi")
+    put("b/notes.xlsx", "hi")
     dataset = ingest_all(tmp_path / "in", layout)
     assert (dataset.files, dataset.rows, dataset.requests, dataset.rejects) == (4, 9, 3, 6)
     assert dataset.reject_reasons == {

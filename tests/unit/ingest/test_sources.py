@@ -76,7 +76,7 @@ def test_notes_are_no_data(put: Put, tmp_path: Path) -> None:
     assert names(discover([tmp_path / "in"], None)) == expected
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.parquet", "a.json", "a.jsonl.gz", "a.xlsx", "a", "_SUCCESS"])
+@pytest.mark.parametrize("name", ["a.xlsx", "a.jsonl.zip", "a.gz", "a", "_SUCCESS"])
 def test_a_kind_that_is_not_read_is_one_reject(put: Put, read: Read, name: str) -> None:
     """A file of another kind is one reject with its name, not a silence and not a stop."""
     put("s/ok.jsonl", '{"prompt": "hi"}')
