@@ -28,12 +28,12 @@ NAME = "amplification"
 
 
 def write_requests(path: Path, number: int, max_tokens: int) -> Path:
-    """Greedy answers of exactly `max_tokens` to the samples' chats."""
-    turns = chats()
-    rows = [
-        {"id": f"{i:04d}", "messages": turns[i % len(turns)], "max_tokens": max_tokens, "ignore_eos": True, "seed": i}
-        for i in range(number)
-    ]
+    """Greedy answers of exactly `max_tokens` to the samples' chats, each asked as a case of its own."""
+    turns, rows = chats(), []
+    for i in range(number):
+        *before, last = turns[i % len(turns)]
+        asked = [*before, {**last, "content": f"{last['content']} (case {i})"}]
+        rows.append({"id": f"{i:04d}", "messages": asked, "max_tokens": max_tokens, "ignore_eos": True})
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return path
 
