@@ -27,7 +27,7 @@ SCHEMA = {
 FORM = {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}}
 KINDS: dict[str, dict[str, Any]] = {
     "penalties": {"presence_penalty": 0.8, "frequency_penalty": 0.5, "temperature": 0.7, "seed": 5},
-    "stop": {"stop": [" of", "!"], "min_tokens": 3},
+    "stop": {"stop": [" of", "!"], "min_tokens": 2},
     "bad-words": {"bad_words": ["capital of"]},
     "json": FORM,
     "json-cut": {**FORM, "max_tokens": 8},
