@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,10 @@ def bare(engine: VLLMEngine, sequences: list[PlannedSequence], folder: Path) -> 
     return sum(len(row["token_ids"]) for row in rows)
 
 
-def planned(path: Path) -> Iterator[PlannedSequence]:
-    for row in read_rows(path, ("key", "request_id", "choice_index", "batch_id", "prompt_token_ids", "sampling")):
+def planned(path: Path, ended: Sequence[int] = ()) -> Iterator[PlannedSequence]:
+    """The plan as the engine child reads it, without what has ended."""
+    columns = ("key", "request_id", "choice_index", "batch_id", "prompt_token_ids", "sampling")
+    for row in read_rows(path, columns, without={"key": ended}):
         prompt, params = tuple(row.pop("prompt_token_ids")), SamplingParams.from_json(row.pop("sampling"))
         yield PlannedSequence(**row, prompt_token_ids=prompt, sampling=params)
 
