@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from benchmarks.engine import MODEL, make_sequences, open_engine
 from benchmarks.rig import REPOSITORY, Result, command, interval, record, result
 from tasks.collect.collect import collect
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import SamplingParams
 from tasks.engine.child import Reporter, WatchedEngine
 from tasks.engine.models import resolve_model
 from tasks.engine.tokenizer import ModelTokenizer
@@ -36,6 +34,7 @@ from tasks.journal.replay import replay_run
 from tasks.journal.writer import TokenJournal
 from tasks.storage.layout import Run
 from tasks.storage.parquet import PLAN, read_rows, write_table
+from tasks.worker import read_plan
 
 NAME = "pipeline_overhead"
 _RUN = bytes(32)
@@ -58,19 +57,11 @@ def bare(engine: VLLMEngine, sequences: list[PlannedSequence], folder: Path) -> 
     return sum(len(row["token_ids"]) for row in rows)
 
 
-def planned(path: Path, ended: Sequence[int] = ()) -> Iterator[PlannedSequence]:
-    """The plan as the engine child reads it, without what has ended."""
-    columns = ("key", "request_id", "choice_index", "batch_id", "prompt_token_ids", "sampling")
-    for row in read_rows(path, columns, without={"key": ended}):
-        prompt, params = tuple(row.pop("prompt_token_ids")), SamplingParams.from_json(row.pop("sampling"))
-        yield PlannedSequence(**row, prompt_token_ids=prompt, sampling=params)
-
-
 def ours(engine: VLLMEngine, run: Run, requests: list[dict[str, Any]], tokenizer: ModelTokenizer) -> int:
     """What a run does once its engine is ready; the number of output tokens."""
     with open(os.devnull, "wb") as listener, TokenJournal(run.journals, 0, _RUN, sync_interval_s=1.0) as journal:
         report = Reporter(listener.fileno())
-        work = remaining(planned(run.plan), {}, engine.continues_exactly)
+        work = remaining(read_plan(run.plan), {}, engine.continues_exactly)
         generate(
             work,
             WatchedEngine(engine, report),

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.engine import MODEL, make_sequences
-from benchmarks.pipeline_overhead import planned, write_plan
+from benchmarks.pipeline_overhead import write_plan
 from benchmarks.rig import Result, interval, record, result
 from tasks.core.config import EngineConfig
 from tasks.core.plan import PlannedSequence
@@ -33,7 +33,7 @@ from tasks.journal.segments import segments
 from tasks.journal.writer import TokenJournal
 from tasks.storage.atomic import write_json
 from tasks.storage.layout import Run
-from tasks.worker import WorkerSpec
+from tasks.worker import WorkerSpec, read_plan
 
 NAME = "resume"
 _RUN = bytes(32)
@@ -108,7 +108,7 @@ def own_work_s(run: Run) -> list[float]:
     for _ in range(11):
         began = time.perf_counter()
         known = replay_run(run.journals, _RUN.hex())
-        work = remaining(planned(run.plan, known.ended), known.progress, lambda sampling: True)
+        work = remaining(read_plan(run.plan, known.ended), known.progress, lambda sampling: True)
         list(islice(work, 8))
         journal = TokenJournal(run.journals, 0, _RUN)
         times.append(time.perf_counter() - began)

@@ -116,11 +116,11 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
 
     if orders.probe:
         report({"phase": "admitted", "keys": []}, force=True)
-        tally = answers_again(_plan(spec.run.plan), known.progress, engine, should_stop=lambda: bool(stop))
+        tally = answers_again(read_plan(spec.run.plan), known.progress, engine, should_stop=lambda: bool(stop))
     else:
         watched = WatchedEngine(engine, report)
         with _open_journal(spec) as journal:
-            allowed = _plan(spec.run.plan, without=[*known.ended, *held])
+            allowed = read_plan(spec.run.plan, without=[*known.ended, *held])
             work = remaining(allowed, known.progress, engine.continues_exactly)
             tally = generate(
                 work, watched, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step
@@ -160,7 +160,7 @@ def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
     return engine, engine.max_num_seqs
 
 
-def _plan(path: Path, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:
+def read_plan(path: Path, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:
     """The planned sequences in order, but for those whose keys are given."""
     for row in read_rows(path, _COLUMNS, without={"key": without}):
         prompt = tuple(row.pop("prompt_token_ids"))

@@ -10,7 +10,7 @@ import orjson
 
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import FinishReason, Progress, SamplingParams
-from tasks.engine.stops import StopStrings
+from tasks.engine.stops import StopStrings, first_stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,8 @@ def _answer(progress: Progress, sampling: SamplingParams, shown: Sequence[int], 
 def _cut(text: str, ids: Sequence[int], sampling: SamplingParams, tokenizer: Tokenizer) -> tuple[str, str | None]:
     """The text without the stop string that ended it, and which that was."""
     if not sampling.min_tokens:  # nothing but the end can hold a stop string
-        places = [(text.find(stop), stop) for stop in sampling.stop]
-        found = [(place + len(stop), place, stop) for place, stop in places if place >= 0]
-        _, place, stop = min(found, key=lambda one: one[0], default=(0, len(text), None))
-        return text[:place], stop
+        found = first_stop(text, sampling.stop)
+        return (text[: found[0]], found[1]) if found else (text, None)
     match = StopStrings(sampling.stop, sampling.min_tokens, tokenizer.text).feed(ids)
     return (text[: match.text_end], match.stop) if match else (text, None)
 

@@ -59,16 +59,17 @@ class StopStrings:
             self.num_tokens += 1
             self._num_chars += len(text)
             seen = self._tail + text
-            if text and self.num_tokens > self._min_tokens and (match := self._first(seen, len(seen) - len(text))):
-                return match
+            counts = text and self.num_tokens > self._min_tokens
+            if counts and (found := first_stop(seen, self._stops, len(seen) - len(text))):
+                place, stop = found
+                return StopMatch(self.num_tokens, stop, self._num_chars - len(seen) + place)
             self._tail = seen[-self._reach :] if self._reach else ""
         return None
 
-    def _first(self, seen: str, num_old: int) -> StopMatch | None:
-        """The stop that ends first behind the old characters; of several, the first of the list."""
-        places = [(seen.find(stop, max(num_old - len(stop) + 1, 0)), stop) for stop in self._stops]
-        found = [(place + len(stop), place, stop) for place, stop in places if place >= 0]
-        if not found:
-            return None
-        _, place, stop = min(found, key=lambda one: one[0])
-        return StopMatch(self.num_tokens, stop, self._num_chars - len(seen) + place)
+
+def first_stop(text: str, stops: Sequence[str], num_old: int = 0) -> tuple[int, str] | None:
+    """Where the stop begins that ends first behind the first `num_old` characters, and which it is; of several that end
+    there, the first of the list."""
+    places = [(text.find(stop, max(num_old - len(stop) + 1, 0)), stop) for stop in stops]
+    found = [(place + len(stop), place, stop) for place, stop in places if place >= 0]
+    return min(found, key=lambda one: one[0])[1:] if found else None

@@ -1,4 +1,4 @@
-"""VLLMEngine: vLLM in this process, stepped by us. The only importer of vLLM and torch, with sampling.py and history.py.
+"""VLLMEngine: vLLM in this process, stepped by us. Imports vLLM and torch, as do params, history and sampling.
 
 Token ids go in, token ids come out (delta by delta). In-process, so that not calling `step` really stops the engine and
 SIGKILL leaves nothing behind.

@@ -9,7 +9,7 @@ from tasks.core.config import InputConfig
 from tasks.core.errors import DamageError
 from tasks.ingest.delimited import read_csv
 from tasks.ingest.json_document import read_json_document, record_path_of
-from tasks.ingest.jsonl import read_jsonl
+from tasks.ingest.jsonl import parse_row, read_jsonl
 from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, raw_text, unsupported, utf16
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.text import read_text
@@ -75,7 +75,8 @@ def _read_json(file: SourceFile, config: InputConfig) -> Iterator[Row]:
         if path is not None:
             yield from read_json_document(stream, path)
         else:
-            yield _single(stream.read(MAX_ROW_BYTES))
+            data = stream.read(MAX_ROW_BYTES)
+            yield Row(1, 0, raw_text(data), parse_row(data))
 
 
 def _is_lines(head: bytes) -> bool:
@@ -95,13 +96,3 @@ def _is_request(head: bytes, config: InputConfig) -> bool:
     except orjson.JSONDecodeError:
         return False
     return isinstance(value, dict) and not value.keys().isdisjoint({config.prompt_column, config.messages_column, "body"})
-
-
-def _single(data: bytes) -> Row:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        return Row(1, 0, raw_text(data), Fault("malformed_json", f"not valid JSON: {error}"))
-    if not isinstance(value, dict):
-        return Row(1, 0, raw_text(data), Fault("not_an_object", f"a JSON object was expected, not {type(value).__name__}"))
-    return Row(1, 0, raw_text(data), value)

@@ -6,7 +6,6 @@ through for the first array of objects in it.
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any, BinaryIO
 
 import ijson
@@ -34,7 +33,7 @@ def _prefix(record_path: str | None) -> str:
 
 
 def _row(number: int, value: Any) -> Row:
-    text = json.dumps(value, ensure_ascii=False, default=_plain)
+    text = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict):
         fault = Fault("not_an_object", f"a JSON object was expected, not {type(value).__name__}")
         return Row(number, None, raw_text(text.encode("utf-8", "surrogatepass")), fault)
@@ -44,10 +43,6 @@ def _row(number: int, value: Any) -> Row:
         fault = Fault("encoding", "not valid Unicode: half of a surrogate pair, as when an emoji is cut in two")
         return Row(number, None, "", fault)
     return Row(number, None, raw_text(text.encode()), value)
-
-
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def record_path_of(stream: BinaryIO) -> str | None:

@@ -25,7 +25,7 @@ def read_jsonl(path: Path, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Row]:
             rest = _skip_line(stream) if is_cut else 0
             data = line.removeprefix(_BOM).rstrip(b"\r\n")  # also where two files with a BOM were put together
             if is_cut or data.strip():
-                yield Row(number, offset, raw_text(data), _too_large(max_row_bytes) if is_cut else _parse(data))
+                yield Row(number, offset, raw_text(data), _too_large(max_row_bytes) if is_cut else parse_row(data))
             number, offset = number + 1, offset + len(line) + rest
 
 
@@ -43,7 +43,8 @@ def _too_large(max_row_bytes: int) -> Fault:
     return Fault("row_too_large", f"the line is longer than {max_row_bytes:,} bytes; is there one JSON object a line?")
 
 
-def _parse(data: bytes) -> Mapping[str, Any] | Fault:
+def parse_row(data: bytes) -> Mapping[str, Any] | Fault:
+    """The bytes of one JSON object as a row's fields, or what is wrong with them."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

@@ -15,11 +15,9 @@ from tasks.journal.format import (
     HEADER,
     MAX_TOKENS_PER_ENTRY,
     FailureEntry,
-    decode_header,
+    Framer,
     encode_failure,
-    encode_frame,
     encode_header,
-    encode_seal,
     encode_step,
 )
 from tasks.journal.replay import Replay
@@ -48,11 +46,9 @@ def compact(folder: Path, engine: int, fingerprint: bytes, known: Replay) -> Pat
     header = encode_header(fingerprint, epoch, 0, since=1)
     with replacing_file(path) as temporary, temporary.open("wb") as file:
         file.write(header)
-        place, seed = 0, decode_header(header).crc
-        for payload in _payloads(known.progress):
-            file.write(encode_frame(payload, seed, place))
-            place += 1
-        file.write(encode_frame(encode_seal(place), seed, place))
+        framer = Framer(header)
+        file.writelines(framer.frame(payload) for payload in _payloads(known.progress))
+        file.write(framer.seal())
     remove_files(old)
     return path
 

@@ -109,6 +109,28 @@ def frame_crc(payload: bytes | memoryview, seed: int, place: int) -> int:
     return zlib.crc32(payload, zlib.crc32(_PLACE.pack(place, len(payload)), seed))
 
 
+class Framer:
+    """Payloads to the frames of the segment that begins with this header, each in its place."""
+
+    def __init__(self, header: bytes) -> None:
+        self._seed = decode_header(header).crc
+        self._num_frames = 0
+
+    def frame(self, payload: bytes) -> bytes:
+        """The payload as the next frame."""
+        self._num_frames += 1
+        return encode_frame(payload, self._seed, self._num_frames - 1)
+
+    def seal(self) -> bytes:
+        """The frame that ends the segment."""
+        return self.frame(encode_seal(self._num_frames))
+
+
+def crc_of(token_ids: "array[int]") -> int:
+    """The checksum by which a resume entry names the tokens it goes on from."""
+    return zlib.crc32(token_ids.tobytes())
+
+
 def encode_step(outputs: Sequence[StepOutput], offsets: Sequence[int], resumed: Sequence[ResumeEntry] = ()) -> bytes:
     """The payload for all new tokens of an engine step; `offsets` are where each output's first token stands, `resumed` are
     the sequences that went to the engine with saved tokens since the last step.

@@ -5,7 +5,6 @@ again, gaps where a frame is damaged, failures) the rules of the grammar are app
 never gives wrong ones: what is outside a chain is left out, and its sequence is generated from what is left.
 """
 
-import zlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 from tasks.core.errors import DamageError
 from tasks.core.request import Progress
 from tasks.journal.decode import Columns, Ints, read_columns, read_frames, spans
-from tasks.journal.format import FINISHES, RESUME, FailureEntry, FormatError, Header, decode_header
-from tasks.journal.segments import missing, place_of, segments
+from tasks.journal.format import FINISHES, RESUME, FailureEntry, FormatError, Header, crc_of, decode_header
+from tasks.journal.segments import Place, missing, place_of, segments
 
 _ATTEMPTS = 5
 
@@ -82,7 +81,7 @@ def replay(paths: Iterable[Path], fingerprint: bytes) -> Replay:
     for path in paths:
         data, place = path.read_bytes(), place_of(path)
         state.num_bytes += len(data)
-        header = _header(path, data, fingerprint, state)
+        header = _header(path, place, data, fingerprint, state)
         places.append(place if header is None else place._replace(since=header.since))
         if header is not None:
             frames = read_frames(data, header.crc)
@@ -97,14 +96,13 @@ def replay(paths: Iterable[Path], fingerprint: bytes) -> Replay:
     return state
 
 
-def _header(path: Path, data: bytes, fingerprint: bytes, state: Replay) -> Header | None:
+def _header(path: Path, place: Place, data: bytes, fingerprint: bytes, state: Replay) -> Header | None:
     try:
         header = decode_header(data)
     except FormatError as error:
         is_torn_tail = not any(data) or error.args[0].endswith("is cut off")
         state.damages.append(Damage(path, str(error), is_torn_tail))
         return None
-    place = place_of(path)
     if (header.epoch, header.part) != (place.epoch, place.part):
         words = f"a copy of epoch {header.epoch} part {header.part} under another name; not read"
         state.damages.append(Damage(path, words))
@@ -219,8 +217,3 @@ def _unbroken(columns: Columns, order: Ints, firsts: Ints, lasts: Ints) -> NDArr
     holds[firsts] = (offsets[firsts] == 0) & (ends[firsts] != RESUME)
     sums = np.concatenate([[0], np.cumsum(holds)])
     return np.asarray(sums[lasts] - sums[firsts] == lasts - firsts)
-
-
-def crc_of(token_ids: "array[int]") -> int:
-    """The checksum by which a resume entry names the tokens it goes on from."""
-    return zlib.crc32(token_ids.tobytes())

@@ -7,7 +7,6 @@ start of a process opens a new segment, and a full one is sealed; nothing is eve
 
 import os
 import threading
-import zlib
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import Self
 from tasks.core.request import StepOutput
 from tasks.journal.format import (
     FailureEntry,
+    Framer,
     ResumeEntry,
-    decode_header,
+    crc_of,
     encode_failure,
-    encode_frame,
     encode_header,
-    encode_seal,
     encode_step,
 )
 from tasks.journal.segments import next_epoch, segment_path
@@ -59,7 +57,7 @@ class TokenJournal:
         """A sequence goes to the engine with these tokens of its answer given; what it had beyond them is void."""
         self._offsets[key] = len(saved_token_ids)
         if saved_token_ids:
-            crc = zlib.crc32(array("i", saved_token_ids).tobytes())
+            crc = crc_of(array("i", saved_token_ids))
             self._resumed.append(ResumeEntry(key, len(saved_token_ids), crc))
 
     def append(self, outputs: Sequence[StepOutput]) -> None:
@@ -91,7 +89,7 @@ class TokenJournal:
             self._syncer.join()
         try:
             if self._error is None:
-                self._seal()
+                self._put(self._framer.seal())
                 self.sync()
         finally:
             os.close(self._fd)
@@ -102,8 +100,7 @@ class TokenJournal:
         if self._error is not None:
             raise self._error
         try:
-            self._put(encode_frame(payload, self._seed, self._num_frames))
-            self._num_frames += 1
+            self._put(self._framer.frame(payload))
             if self._size >= self._segment_bytes:
                 self._roll()
         except OSError as error:
@@ -121,7 +118,7 @@ class TokenJournal:
         self.path = segment_path(self._folder, self._engine, self._epoch, self._part)
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         header = encode_header(self._fingerprint, self._epoch, self._part)
-        self._seed, self._num_frames, self._size = decode_header(header).crc, 0, 0
+        self._framer, self._size = Framer(header), 0
         self._put(header)
         if self._syncs:
             sync_dir(self._folder)
@@ -129,15 +126,12 @@ class TokenJournal:
     def _roll(self) -> None:
         """Seal the segment and go on in the next."""
         with self._swapping:
-            self._seal()
+            self._put(self._framer.seal())
             if self._syncs:
                 sync_data(self._fd)
             os.close(self._fd)
             self._part += 1
             self._open()
-
-    def _seal(self) -> None:
-        self._put(encode_frame(encode_seal(self._num_frames), self._seed, self._num_frames))
 
     def _start_syncer(self, interval_s: float) -> threading.Thread:
         def run() -> None:
