@@ -43,7 +43,9 @@ def adhoc(
     """
     return perform(
         Config(
-            input=InputConfig(paths=tuple(map(Path, inputs)), source=source, **dict(rows)),
+            input=InputConfig(
+                paths=tuple(map(Path, inputs)), source=source, max_reject_rate=rows.max_reject_rate, rows=rows.config
+            ),
             data=Path(data),
             checkpoints=Path(checkpoints),
             model=model,

@@ -11,7 +11,8 @@ import signal
 import stat
 import sys
 import time
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
@@ -20,16 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tasks.core.config import (
-    MAX_REJECT_RATE,
-    Config,
-    EngineConfig,
-    InputConfig,
-    JournalConfig,
-    ModelConfig,
-    SamplingDefaults,
-)
 from tasks.core.errors import ConfigError, NightbatchError, in_words
+from tasks.options import Answers, Engine, Places, Rows, config_of, takes
 from tasks.storage.layout import Layout
 
 if TYPE_CHECKING:
@@ -42,7 +35,6 @@ app = typer.Typer(
     help="Offline LLM batch inference: files in, answers in Parquet out, resumable to the token, queried in DuckDB.",
 )
 
-_MODEL, _SAMPLING, _ENGINE, _JOURNAL = ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PUT_DOWN_S = 25.0
 """The longest a run takes to be put down: the supervisor waits 20 s for the step in flight."""
@@ -51,67 +43,19 @@ _USERS_MISTAKES = (FileNotFoundError, PermissionError, NotADirectoryError, IsADi
 
 Data = Annotated[Path, typer.Option("--data", help="Root of requests, results and the DuckDB database.")]
 Checkpoints = Annotated[Path, typer.Option("--checkpoints", help="Root of the token journals that a resume reads.")]
-Model = Annotated[
-    str, typer.Option("--model", help="A model folder, a Hugging Face name, or echo for a dry run without a model.")
-]
-Dtype = Annotated[str, typer.Option("--dtype", help="auto, bfloat16, float16 or float32.")]
-ModelLen = Annotated[int | None, typer.Option("--max-model-len", help="Context in tokens; the model's own by default.")]
-Served = Annotated[
-    list[str] | None,
-    typer.Option("--served-model-name", help="A name that body.model may have besides the model's own; * for any."),
-]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", help="Output tokens of a request that does not say.")]
-Temperature = Annotated[float, typer.Option("--temperature", help="For requests that do not say; 0 is greedy.")]
-Seed = Annotated[int, typer.Option("--seed", help="Source of the seeds of sampled requests that bring none.")]
-MaxNumSeqs = Annotated[int | None, typer.Option("--max-num-seqs", help="Most sequences in flight; by device if unset.")]
-RejectRate = Annotated[
-    float,
-    typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
-]
-System = Annotated[str | None, typer.Option("--system", help="System prompt for chats that have none.")]
-StallTimeout = Annotated[
-    float, typer.Option("--stall-timeout-s", help="An engine that makes no step for so long is killed and started again.")
-]
-Durability = Annotated[
-    str,
-    typer.Option(
-        "--durability",
-        help="What a generated token survives: process (any SIGKILL) or power (a power cut as well, but for a second).",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON value on stdout.")]
 
 
 @app.command()
+@takes(rows=Rows, answers=Answers, engine=Engine, places=Places)
 def run(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILES...", help="Files, or folders: a folder of folders is an inbox of sources.")
     ],
-    data: Data = Path("data"),
-    checkpoints: Checkpoints = Path("checkpoints"),
-    model: Model = _MODEL.name,
-    dtype: Dtype = _MODEL.dtype,
-    max_model_len: ModelLen = None,
-    served_model_name: Served = None,
-    max_tokens: MaxTokens = _SAMPLING.max_tokens,
-    temperature: Temperature = _SAMPLING.temperature,
-    seed: Seed = _SAMPLING.seed,
-    source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(help="jsonl, json, csv, tsv, txt, parquet or arrow, whatever the files' endings say."),
-    ] = None,
-    record_path: Annotated[
-        str | None, typer.Option(help="Where in a JSON document the array of rows is, such as data.items.")
-    ] = None,
-    prompt_column: Annotated[str, typer.Option(help="Field of plain rows that holds the prompt.")] = "prompt",
-    messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = "messages",
-    id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = None,
-    system: System = None,
-    max_reject_rate: RejectRate = MAX_REJECT_RATE,
-    max_num_seqs: MaxNumSeqs = None,
-    durability: Durability = _JOURNAL.durability,
-    stall_timeout_s: StallTimeout = _ENGINE.stall_timeout_s,
+    rows: Rows,
+    answers: Answers,
+    engine: Engine,
+    places: Places,
     as_json: Json = False,
 ) -> int:
     """Answer every row of these files, now, in this process and without a server.
@@ -125,72 +69,35 @@ def run(
     from tasks.night import run_night
     from tasks.progress import terminal_display
 
-    config = Config(
-        input=InputConfig(
-            paths=tuple(files),
-            source=source,
-            format=format,
-            prompt_column=prompt_column,
-            messages_column=messages_column,
-            id_column=id_column,
-            system=system,
-            max_reject_rate=max_reject_rate,
-            record_path=record_path,
-        ),
-        data=data,
-        checkpoints=checkpoints,
-        model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
-        sampling=SamplingDefaults(max_tokens, temperature, seed),
-        engine=EngineConfig(max_num_seqs=max_num_seqs, stall_timeout_s=stall_timeout_s),
-        journal=JournalConfig(durability),
-    )
-    return _conclude(run_night(config, wiring, terminal_display()), as_json)
+    return _conclude(run_night(config_of(files, rows, places, answers, engine), wiring, terminal_display()), as_json)
 
 
 @app.command()
+@takes(rows=Rows, answers=Answers, engine=Engine, places=Places)
 def nightly(
+    rows: Rows,
+    answers: Answers,
+    engine: Engine,
+    places: Places,
     inbox: Annotated[Path, typer.Option(help="Folder with one sub-folder of input files for each source.")] = Path(
         "data/inbox"
     ),
     logical_date: Annotated[
         datetime | None, typer.Option("--date", formats=["%Y-%m-%d"], help="The night that is meant; undated if unset.")
     ] = None,
-    data: Data = Path("data"),
-    checkpoints: Checkpoints = Path("checkpoints"),
-    model: Model = _MODEL.name,
-    dtype: Dtype = _MODEL.dtype,
-    max_model_len: ModelLen = None,
-    served_model_name: Served = None,
-    max_tokens: MaxTokens = _SAMPLING.max_tokens,
-    temperature: Temperature = _SAMPLING.temperature,
-    seed: Seed = _SAMPLING.seed,
-    system: System = None,
-    max_reject_rate: RejectRate = MAX_REJECT_RATE,
-    max_num_seqs: MaxNumSeqs = None,
-    durability: Durability = _JOURNAL.durability,
-    stall_timeout_s: StallTimeout = _ENGINE.stall_timeout_s,
     as_json: Json = False,
 ) -> int:
     """Run the nightly flow over an inbox, in this process and without a server.
 
     The scheduled way is the deployment nightly/nightly; see the README.
     """
-    from flows.nightly import nightly as flow
-    from tasks.parameters import Rows
+    from tasks import wiring
+    from tasks.night import run_night
+    from tasks.progress import terminal_display
 
-    night: date | None = logical_date.date() if logical_date else None
-    outcome = flow.fn(
-        inbox=str(inbox),
-        logical_date=night,
-        data=str(data),
-        checkpoints=str(checkpoints),
-        rows=Rows(system=system, max_reject_rate=max_reject_rate),
-        model=ModelConfig(model, dtype, max_model_len, tuple(served_model_name or ())),
-        sampling=SamplingDefaults(max_tokens, temperature, seed),
-        engine=EngineConfig(max_num_seqs=max_num_seqs, stall_timeout_s=stall_timeout_s),
-        journal=JournalConfig(durability),
-    )
-    return _conclude(outcome, as_json)
+    night = logical_date.date() if logical_date else None
+    config = replace(config_of([inbox], rows, places, answers, engine), logical_date=night)
+    return _conclude(run_night(config, wiring, terminal_display()), as_json)
 
 
 @app.command()

@@ -99,8 +99,7 @@ def open_job(config: Config) -> Job:
     files = discover(config.input.paths, config.input.source)
     model = _model(config.model.name)
     given, asked = config.input, config.model
-    columns = (given.prompt_column, given.messages_column, given.id_column, given.system, given.format, given.record_path)
-    dataset = (columns, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
+    dataset = (given.rows, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
     dataset_id = _digest(digest_files(files), model.fingerprint, *dataset)
     fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software())
     night = config.logical_date.isoformat() if config.logical_date else "adhoc"

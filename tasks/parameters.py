@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from tasks.core.config import MAX_REJECT_RATE, EngineConfig, JournalConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import MAX_REJECT_RATE, EngineConfig, JournalConfig, ModelConfig, RowConfig, SamplingDefaults
 
 _MODEL, _SAMPLING, _ENGINE, _JOURNAL = ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
 
@@ -28,10 +28,21 @@ class Rows(_Form):
     messages_column: str = Field(default="messages", description="Field that holds a chat.")
     id_column: str | None = Field(default=None, description="Field that holds the id.")
     system: str | None = Field(default=None, description="System prompt for chats that have none.")
+    encoding: str | None = Field(default=None, description="Encoding of text files; UTF-8 and what a file shows when empty.")
     record_path: str | None = Field(default=None, description="Where in a JSON document the array of rows is.")
+    prompt_template: str | None = Field(default=None, description="Makes the prompt of a row's fields, as Jinja2.")
+    truncate_prompt: str | None = Field(
+        default=None,
+        description="Where a prompt beyond the model's context is cut: head, tail, middle; rejected when empty.",
+    )
     max_reject_rate: float = Field(
         default=MAX_REJECT_RATE, ge=0, le=1, description="Stop before the engine starts when more is rejected."
     )
+
+    @property
+    def config(self) -> RowConfig:
+        """The settings that hold for every row."""
+        return RowConfig(**{key: value for key, value in self if key != "max_reject_rate"})
 
 
 class Model(_Form):

@@ -81,9 +81,10 @@ def _ingest(job: Job, display: Display) -> Dataset:
     from tasks.ingest.ingest import ingest as ingest_files
     from tasks.ingest.validate import Validator
 
+    validator = Validator(job.config.input.rows, job.config.sampling, job.served_names, job.model.name)
     return ingest_files(
         job.files,
-        Validator(job.config.input, job.config.sampling, job.served_names, job.model.name),
+        lambda source: validator,
         open_tokenizer(job),
         job.layout,
         dataset_id=job.dataset_id,

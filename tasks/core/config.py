@@ -11,6 +11,7 @@ from tasks.core.errors import ConfigError
 
 MAX_REJECT_RATE = 0.2
 FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "parquet", "arrow")
+TRUNCATIONS = ("head", "tail", "middle")
 DURABILITIES = ("process", "power")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
@@ -21,23 +22,41 @@ def _check(condition: bool, key: str, value: object, wanted: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class InputConfig:
-    """Where requests come from and how plain rows become requests."""
+class RowConfig:
+    """How a file's rows become requests. Rows of an OpenAI Batch file need none of it but `truncate_prompt`.
 
-    paths: tuple[Path, ...]
-    source: str | None = None
+    `prompt_template` is Jinja2 over a row's fields. `truncate_prompt` says what a prompt that is longer than the model's
+    context loses, its head, tail or middle; None rejects it.
+    """
+
     format: str | None = None
+    encoding: str | None = None
+    record_path: str | None = None
     prompt_column: str = "prompt"
     messages_column: str = "messages"
     id_column: str | None = None
+    prompt_template: str | None = None
     system: str | None = None
+    truncate_prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
+        cut = self.truncate_prompt
+        _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class InputConfig:
+    """Where requests come from, and how rows become requests where their source says nothing else."""
+
+    paths: tuple[Path, ...]
+    source: str | None = None
     max_reject_rate: float = MAX_REJECT_RATE
-    record_path: str | None = None
+    rows: RowConfig = field(default_factory=RowConfig)
 
     def __post_init__(self) -> None:
         _check(bool(self.paths), "inputs", self.paths, "at least one file or folder")
         _check(0 <= self.max_reject_rate <= 1, "max_reject_rate", self.max_reject_rate, "between 0 and 1")
-        _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
         _check(self.source is None or bool(self.source.strip()), "source", self.source, "a name")
 
 

@@ -1,8 +1,18 @@
 """Dataset: what ingest leaves behind, by reference: counts and the paths of its Parquet parts."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A file that was read: its source, its name within the source, where it lay, and the BLAKE2b of its bytes."""
+
+    source: str
+    name: str
+    path: str
+    digest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +28,9 @@ class Dataset:
     examples: tuple[str, ...]
     request_parts: tuple[str, ...]
     reject_parts: tuple[str, ...]
+    inputs: tuple[InputFile, ...] = ()
+    rows_of: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """How each source's rows were read, as the fields of RowConfig."""
     checksums: tuple[str, ...] = ()
     """SHA-256 of the request parts, then of the reject parts."""
 
@@ -46,4 +59,5 @@ class Dataset:
     def from_dict(values: dict[str, Any]) -> "Dataset":
         """The dataset of a manifest written by `to_dict`."""
         lists = {name: tuple(values.get(name, ())) for name in ("examples", "request_parts", "reject_parts", "checksums")}
-        return Dataset(**{**values, **lists})
+        inputs = tuple(InputFile(**file) for file in values.get("inputs", ()))
+        return Dataset(**{**values, **lists, "inputs": inputs})

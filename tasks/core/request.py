@@ -9,6 +9,7 @@ import json
 from array import array
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -95,7 +96,11 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One accepted row. `messages` is the chat as JSON text, or None for a raw prompt; `text` is what distinguishes it."""
+    """One accepted row. `messages` is the chat as JSON text, or None for a raw prompt; `text` is what distinguishes it.
+
+    `tools` are the tool definitions as JSON text, for the chat template. `truncated_tokens` is how many tokens its prompt
+    has lost to fit the model's context. Higher `priority` goes first.
+    """
 
     request_id: str
     custom_id: str
@@ -107,7 +112,11 @@ class Request:
     sampling: SamplingParams
     n: int = 1
     requested_model: str | None = None
-    prompt_token_ids: tuple[int, ...] = ()
+    tools: str | None = None
+    prompt_token_ids: Sequence[int] = ()
+    truncated_tokens: int = 0
+    priority: int = 0
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Which reader a file gets, and what becomes of one that is cut off or damaged: its rows up to there, and one fault."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import orjson
 
-from tasks.core.config import InputConfig
+from tasks.core.config import RowConfig
 from tasks.core.errors import DamageError
 from tasks.ingest.delimited import read_csv
 from tasks.ingest.json_document import read_json_document, record_path_of
@@ -19,19 +19,20 @@ from tasks.storage.tables import read_table_rows
 _HEAD = 65_536
 
 
-def read_file(file: SourceFile, config: InputConfig) -> Iterator[Row]:
-    """The rows of a file in order."""
+def read_file(file: SourceFile, config: RowConfig, on_bytes: Callable[[int], None] = lambda _: None) -> Iterator[Row]:
+    """The rows of a file in order; `on_bytes` hears how many more of the file's bytes have been read."""
     last = 0
     try:
         for row in _rows(file, config):
             last = max(last, row.line)
             yield row
+        on_bytes(file.path.stat().st_size)
     except (*BROKEN, DamageError) as error:
         message = f"cut off or damaged behind row {last}: {error}" if last else f"cut off or damaged: {error}"
         yield Row(last + 1, None, "", Fault("damaged_file", message))
 
 
-def _rows(file: SourceFile, config: InputConfig) -> Iterator[Row]:
+def _rows(file: SourceFile, config: RowConfig) -> Iterator[Row]:
     match config.format or file.format:
         case "jsonl":
             return read_jsonl(file.path)
@@ -55,7 +56,7 @@ def _read_table(file: SourceFile) -> Iterator[Row]:
         yield Row(number, None, raw_text(text), content, True)
 
 
-def _read_json(file: SourceFile, config: InputConfig) -> Iterator[Row]:
+def _read_json(file: SourceFile, config: RowConfig) -> Iterator[Row]:
     """An array, an object with an array in it, one object, or JSON lines under another name."""
     with open_bytes(file.path) as stream:
         head = peek(stream, _HEAD)
@@ -89,7 +90,7 @@ def _is_lines(head: bytes) -> bool:
     return bool(rest.strip())
 
 
-def _is_request(head: bytes, config: InputConfig) -> bool:
+def _is_request(head: bytes, config: RowConfig) -> bool:
     """Whether a small document is one request by itself."""
     try:
         value = orjson.loads(head)

@@ -7,17 +7,17 @@ dataset's manifest is written last and makes the dataset exist. Memory is bounde
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from tasks.core.dataset import Dataset
+from tasks.core.dataset import Dataset, InputFile
 from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, Request
 from tasks.ingest import checker
 from tasks.ingest.formats import read_file
-from tasks.ingest.rows import Fault, Row
+from tasks.ingest.rows import Fault, Row, as_unicode
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.tokens import prompt_of, tokenise
 from tasks.ingest.validate import Validator
@@ -60,7 +60,7 @@ class _Screened:
 
 def ingest(
     files: Sequence[SourceFile],
-    validator: Validator,
+    validator_of: Callable[[str], Validator],
     tokenizer: Tokenizer,
     layout: Layout,
     *,
@@ -68,7 +68,8 @@ def ingest(
     ds: str,
     on_rows: Callable[[int], None] = lambda _: None,
 ) -> Dataset:
-    """Read all files into the two tables; `on_rows` hears how many rows are done. `ds` is the tables' date partition."""
+    """Read all files into the two tables, each source by its own rules; `on_rows` hears how many rows are done. `ds` is the
+    tables' date partition."""
     count = _Count()
     parts: list[tuple[Path, Path]] = []
     with ExitStack() as tables:  # so that the parts appear together, when all rows of all sources are in them
@@ -77,7 +78,7 @@ def ingest(
             accepted, refused = layout.requests_part(ds, source, dataset_id), layout.rejects_part(ds, source, dataset_id)
             requests = tables.enter_context(writing_table(accepted, REQUESTS))
             rejects = tables.enter_context(writing_table(refused, REJECTS))
-            for outcome in _outcomes(of_source, validator, tokenizer, count, on_rows):
+            for outcome in _outcomes(of_source, validator_of(source), tokenizer, count, on_rows):
                 count.add(outcome)
                 _write(outcome, requests, rejects, {"dataset_id": dataset_id, "ds": ds})
             requests.flush()
@@ -95,6 +96,8 @@ def ingest(
         examples=tuple(count.examples),
         request_parts=tuple(str(accepted) for accepted, _ in parts),
         reject_parts=tuple(str(refused) for _, refused in parts),
+        inputs=tuple(InputFile(file.source, file.name, as_unicode(str(file.path)), "") for file in files),
+        rows_of={source: asdict(validator_of(source).config) for source in {file.source: None for file in files}},
         checksums=tuple(checksum(part) for part in (*(one for one, _ in parts), *(other for _, other in parts))),
     )
     write_json(layout.dataset_manifest(dataset_id), dataset.to_dict())
@@ -170,7 +173,10 @@ def _write(outcome: Request | Reject, requests: TableWriter, rejects: TableWrite
     if isinstance(outcome, Reject):
         rejects.append(of | {name: getattr(outcome, name) for name in Reject.__slots__})
         return
-    columns = ("request_id", "custom_id", "source", "file", "line", "requested_model", "messages", "text", "n")
+    columns = (
+        *("request_id", "custom_id", "source", "file", "line", "requested_model", "messages", "tools", "text", "n"),
+        *("priority", "deadline", "truncated_tokens"),
+    )
     requests.append(
         of
         | {"sampling": outcome.sampling.to_json(), "max_tokens": outcome.sampling.max_tokens}

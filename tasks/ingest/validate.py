@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from tasks.core.config import InputConfig, SamplingDefaults
+from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.request import Request
 from tasks.ingest.protocol import (
     JSON_CELLS,
@@ -31,12 +32,14 @@ _ENDPOINTS = "/v1/chat/completions and /v1/completions"
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """The rules of one run. `served` are the lower-cased names that `body.model` may have; None allows any."""
+    """The rules of one source. `served` are the lower-cased names that `body.model` may have; None allows any."""
 
-    config: InputConfig
+    config: RowConfig
     defaults: SamplingDefaults
     served: frozenset[str] | None
     model: str
+    priority: int = 0
+    deadline: datetime | None = None
 
     def request(self, file: SourceFile, row: Row) -> Request | Fault:
         """The row as a request without token ids, or what is wrong with it."""
@@ -157,6 +160,8 @@ class Validator:
             sampling=sampling_of(body, self.defaults),
             n=body.n or 1,
             requested_model=model,
+            priority=self.priority,
+            deadline=self.deadline,
         )
 
     def _check_model(self, model: str | None) -> None:

@@ -114,4 +114,4 @@ def _duckdb_type(kind: pa.DataType) -> str:
     if pa.types.is_struct(kind):
         return "STRUCT(" + ", ".join(f'"{field.name}" {_duckdb_type(field.type)}' for field in kind) + ")"
     simple = {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "bool": "BOOLEAN"}
-    return simple[str(kind)]
+    return "TIMESTAMPTZ" if pa.types.is_timestamp(kind) else simple[str(kind)]

@@ -31,10 +31,14 @@ REQUESTS = pa.schema(
         ("line", pa.int64()),
         ("requested_model", pa.string()),
         ("messages", pa.string()),
+        ("tools", pa.string()),
         ("text", pa.string()),
         ("sampling", pa.string()),
         ("n", pa.int32()),
         ("max_tokens", pa.int32()),
+        ("priority", pa.int32()),
+        ("deadline", pa.timestamp("us", "UTC")),
+        ("truncated_tokens", pa.int32()),
         ("prompt_tokens", pa.int32()),
         ("prompt_token_ids", _TOKENS),
     ]
@@ -62,6 +66,7 @@ GROUPS = pa.schema(
         ("group_id", pa.string()),
         ("position", pa.int64()),
         ("duplicate_of", pa.string()),
+        ("similarity", pa.float32()),
     ]
 )
 
@@ -103,6 +108,7 @@ RESULTS = pa.schema(
         ("top_logprobs", pa.list_(pa.list_(pa.struct([("token_id", pa.int32()), ("logprob", pa.float32())])))),
         ("error", pa.string()),
         ("duplicate_of", pa.string()),
+        ("similarity", pa.float32()),
         ("batch_id", pa.int64()),
         ("bucket", pa.int32()),
         ("file", pa.string()),

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.core.config import InputConfig, SamplingDefaults
+from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.dataset import Dataset
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.ingest import ingest
@@ -77,8 +77,10 @@ def hasty() -> Iterator[None]:
 def ingested(path: Path, content: bytes) -> tuple[Dataset, Rows, Rows]:
     path.write_bytes(content)
     layout = Layout(path.parent / "data", path.parent / "checkpoints")
-    validator = Validator(InputConfig((path,)), SamplingDefaults(), frozenset(["smol"]), "smol")
-    dataset = ingest(discover([path], None), validator, ByteTokenizer(512), layout, dataset_id="d", ds="2026-01-02")
+    validator = Validator(RowConfig(), SamplingDefaults(), frozenset(["smol"]), "smol")
+    dataset = ingest(
+        discover([path], None), lambda _: validator, ByteTokenizer(512), layout, dataset_id="d", ds="2026-01-02"
+    )
     tables = [[Path(part) for part in parts] for parts in (dataset.request_parts, dataset.reject_parts)]
     return dataset, list(read_rows(tables[0])), list(read_rows(tables[1]))
 

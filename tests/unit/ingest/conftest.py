@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.config import InputConfig, SamplingDefaults
+from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.protocols import Tokenizer
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.ingest import ingest
@@ -58,7 +58,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def read(layout: Layout) -> Callable[..., tuple[list[Row], list[Row]]]:
-    """Ingests paths and reads both tables back; keywords are fields of InputConfig, or of the run.
+    """Ingests paths and reads both tables back; keywords are fields of RowConfig, or of the run.
 
     Checks on the way that the manifest's counts are those of the tables, and that no row is in both or in neither.
     """
@@ -68,13 +68,13 @@ def read(layout: Layout) -> Callable[..., tuple[list[Row], list[Row]]]:
         tokenizer: Tokenizer | None = None,
         defaults: SamplingDefaults | None = None,
         served: Sequence[str] | None = None,
+        source: str | None = None,
         **options: Any,
     ) -> tuple[list[Row], list[Row]]:
-        config = InputConfig(paths, **options)
         names = None if served is None else frozenset(served)
-        validator = Validator(config, defaults or SamplingDefaults(), names, "SmolLM2")
-        files = discover(paths, config.source)
-        dataset = ingest(files, validator, tokenizer or ByteTokenizer(), layout, dataset_id="d1", ds="2026-01-02")
+        validator = Validator(RowConfig(**options), defaults or SamplingDefaults(), names, "SmolLM2")
+        files = discover(paths, source)
+        dataset = ingest(files, lambda _: validator, tokenizer or ByteTokenizer(), layout, dataset_id="d1", ds="2026-01-02")
         requests = list(read_rows([Path(part) for part in dataset.request_parts]))
         rejects = list(read_rows([Path(part) for part in dataset.reject_parts]))
         places = {(row["source"], row["file"], row["line"]) for row in requests + rejects}

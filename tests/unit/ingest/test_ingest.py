@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.core.config import InputConfig, SamplingDefaults
+from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.dataset import Dataset
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.ingest import ingest
@@ -36,9 +36,9 @@ class FailingTokenizer(ByteTokenizer):
 
 
 def ingest_all(folder: Path, layout: Layout, **options: Any) -> Dataset:
-    validator = Validator(InputConfig((folder,)), SamplingDefaults(), None, "m")
+    validator = Validator(RowConfig(), SamplingDefaults(), None, "m")
     given: dict[str, Any] = {"tokenizer": ByteTokenizer(), "files": discover([folder], None)} | options
-    return ingest(validator=validator, layout=layout, dataset_id="d1", ds="2026-01-02", **given)
+    return ingest(validator_of=lambda _: validator, layout=layout, dataset_id="d1", ds="2026-01-02", **given)
 
 
 def files_under(folder: Path) -> list[str]:
@@ -95,10 +95,14 @@ def test_a_request_is_stored_whole(put: Put, read: Read) -> None:
         "line": 1,
         "requested_model": "m",
         "messages": None,
+        "tools": None,
         "text": "hi",
         "sampling": '{"max_tokens":9}',
         "n": 2,
         "max_tokens": 9,
+        "priority": 0,
+        "deadline": None,
+        "truncated_tokens": 0,
         "prompt_tokens": 2,
         "prompt_token_ids": [105, 106],
     }

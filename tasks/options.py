@@ -1,0 +1,177 @@
+"""The command line's options in groups that several verbs share, and how a verb takes a group as one argument.
+
+A group is a frozen dataclass whose fields are typer options; each group makes the core's settings of itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from tasks.core.config import (
+    MAX_REJECT_RATE,
+    Config,
+    EngineConfig,
+    InputConfig,
+    JournalConfig,
+    ModelConfig,
+    RowConfig,
+    SamplingDefaults,
+)
+
+_ROWS, _MODEL, _SAMPLING, _ENGINE, _JOURNAL = RowConfig(), ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
+
+
+def takes(**groups: type[Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a verb the options of these groups; it gets each group, filled, under its name."""
+
+    def decorate(verb: Callable[..., int]) -> Callable[..., int]:
+        def called(**given: Any) -> int:
+            for name, group in groups.items():
+                given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            return verb(**given)
+
+        own = signature(verb, eval_str=True).parameters.values()
+        before = [one for one in own if one.name not in groups and one.default is Parameter.empty]
+        behind = [one for one in own if one.name not in groups and one.default is not Parameter.empty]
+        shared = [option for group in groups.values() for option in _options(group)]
+        called.__signature__ = signature(verb).replace(parameters=[*before, *shared, *behind])  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in (*before, *shared, *behind)}
+        called.__name__, called.__doc__ = verb.__name__, verb.__doc__
+        return called
+
+    return decorate
+
+
+def _options(group: type[Any]) -> list[Parameter]:
+    kinds = get_type_hints(group, include_extras=True)
+    return [
+        Parameter(field.name, Parameter.POSITIONAL_OR_KEYWORD, default=field.default, annotation=kinds[field.name])
+        for field in fields(group)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where everything is."""
+
+    data: Annotated[Path, typer.Option("--data", help="Root of requests, results and the DuckDB database.")] = Path("data")
+    checkpoints: Annotated[Path, typer.Option("--checkpoints", help="Root of the token journals that a resume reads.")] = (
+        Path("checkpoints")
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How rows become requests."""
+
+    source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None
+    format: Annotated[
+        str | None, typer.Option(help="jsonl, json, csv, tsv, txt, parquet or arrow, whatever the files' endings say.")
+    ] = _ROWS.format
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of text files, such as cp1252; UTF-8 and what a file itself shows if unset.")
+    ] = _ROWS.encoding
+    record_path: Annotated[
+        str | None, typer.Option(help="Where in a JSON document the array of rows is, such as data.items.")
+    ] = _ROWS.record_path
+    prompt_column: Annotated[str, typer.Option(help="Field of plain rows that holds the prompt.")] = _ROWS.prompt_column
+    messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = _ROWS.messages_column
+    id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = _ROWS.id_column
+    prompt_template: Annotated[
+        str | None,
+        typer.Option(help='Makes the prompt of a row\'s fields, as Jinja2: "Summarise: {{ title }}"; @FILE reads it.'),
+    ] = _ROWS.prompt_template
+    system: Annotated[str | None, typer.Option(help="System prompt for chats that have none.")] = _ROWS.system
+    truncate_prompt: Annotated[
+        str | None,
+        typer.Option(help="Where a prompt beyond the model's context is cut: head, tail or middle; rejected if unset."),
+    ] = _ROWS.truncate_prompt
+    max_reject_rate: Annotated[
+        float,
+        typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
+    ] = MAX_REJECT_RATE
+
+    def config(self, paths: Sequence[Path]) -> InputConfig:
+        """These files, read so."""
+        rows = RowConfig(**{field.name: getattr(self, field.name) for field in fields(RowConfig)})
+        return InputConfig(tuple(paths), self.source, self.max_reject_rate, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Which model answers, and how, where a row does not say."""
+
+    model: Annotated[
+        str, typer.Option("--model", help="A model folder, a Hugging Face name, or echo for a dry run without a model.")
+    ] = _MODEL.name
+    dtype: Annotated[str, typer.Option("--dtype", help="auto, bfloat16, float16 or float32.")] = _MODEL.dtype
+    max_model_len: Annotated[
+        int | None, typer.Option("--max-model-len", help="Context in tokens; the model's own by default.")
+    ] = None
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option("--served-model-name", help="A name that body.model may have besides the model's own; * for any."),
+    ] = None
+    max_tokens: Annotated[int, typer.Option("--max-tokens", help="Output tokens of a request that does not say.")] = (
+        _SAMPLING.max_tokens
+    )
+    temperature: Annotated[float, typer.Option("--temperature", help="For requests that do not say; 0 is greedy.")] = (
+        _SAMPLING.temperature
+    )
+    seed: Annotated[int, typer.Option("--seed", help="Source of the seeds of sampled requests that bring none.")] = (
+        _SAMPLING.seed
+    )
+
+    @property
+    def model_config(self) -> ModelConfig:
+        return ModelConfig(self.model, self.dtype, self.max_model_len, tuple(self.served_model_name or ()))
+
+    @property
+    def sampling(self) -> SamplingDefaults:
+        return SamplingDefaults(self.max_tokens, self.temperature, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How the engine runs and what a token survives."""
+
+    max_num_seqs: Annotated[
+        int | None, typer.Option("--max-num-seqs", help="Most sequences in flight; by device if unset.")
+    ] = None
+    durability: Annotated[
+        str,
+        typer.Option(
+            "--durability",
+            help="What a generated token survives: process (any SIGKILL) or power (a power cut as well, but for a second).",
+        ),
+    ] = _JOURNAL.durability
+    stall_timeout_s: Annotated[
+        float,
+        typer.Option("--stall-timeout-s", help="An engine that makes no step for so long is killed and started again."),
+    ] = _ENGINE.stall_timeout_s
+
+    @property
+    def config(self) -> EngineConfig:
+        return EngineConfig(max_num_seqs=self.max_num_seqs, stall_timeout_s=self.stall_timeout_s)
+
+    @property
+    def journal(self) -> JournalConfig:
+        return JournalConfig(self.durability)
+
+
+def config_of(paths: Sequence[Path], rows: Rows, places: Places, answers: Answers, engine: Engine | None = None) -> Config:
+    """All settings of a run."""
+    how = engine or Engine()
+    return Config(
+        input=rows.config(paths),
+        data=places.data,
+        checkpoints=places.checkpoints,
+        model=answers.model_config,
+        sampling=answers.sampling,
+        engine=how.config,
+        journal=how.journal,
+    )
