@@ -81,15 +81,17 @@ def _ingest(job: Job, display: Display) -> Dataset:
     from tasks.ingest.ingest import ingest as ingest_files
     from tasks.ingest.validate import Validator
 
+    total = sum(file.path.stat().st_size for file, _ in job.files)
     validator = Validator(job.config.input.rows, job.config.sampling, job.served_names, job.model.name)
     return ingest_files(
         job.files,
         lambda source: validator,
         open_tokenizer(job),
         job.layout,
+        tokens=job.tokens,
         dataset_id=job.dataset_id,
         ds=(job.config.logical_date or datetime.now(UTC).date()).isoformat(),
-        on_rows=display.rows,
+        on_progress=lambda rows, size: display.reading(rows, size, total),
     )
 
 
