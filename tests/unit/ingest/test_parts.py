@@ -88,12 +88,13 @@ def test_other_rules_read_again(put: Put, again: Any) -> None:
 
 def test_a_damaged_part_is_read_again(put: Put, again: Any) -> None:
     """A table that is not as it was written does not count."""
-    put("s/a.jsonl", row("1", "one"))
+    put("s/a.jsonl", row("1", "one"), "bad")
     _, dataset = again()
-    dataset.request_paths[0].write_bytes(b"PAR1")
-    assert again()[0] == ["one"]
-    dataset.request_paths[0].unlink()
-    assert again()[0] == ["one"]
+    for path in (dataset.request_paths[0], Path(dataset.reject_parts[0])):
+        path.write_bytes(b"PAR1")
+        assert again()[0] == ["one"]
+        path.unlink()
+        assert again()[0] == ["one"]
 
 
 def test_a_damaged_record_is_no_record(put: Put, again: Any, layout: Layout) -> None:
