@@ -73,6 +73,35 @@ def run(
 
 
 @app.command()
+@takes(rows=Rows, answers=Answers, places=Places)
+def ingest(
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files or folders, as for run.")],
+    rows: Rows,
+    answers: Answers,
+    places: Places,
+    as_json: Json = False,
+) -> int:
+    """Read these files and say what is in them: the first stage of run, which finds its work done later.
+
+    Example: nightbatch ingest tickets.csv --prompt-column body
+    """
+    from tasks import wiring
+    from tasks.job import open_job
+    from tasks.progress import terminal_display
+    from tasks.report import print_dataset
+
+    job = open_job(config_of(files, rows, places, answers))
+    with terminal_display() as display:
+        dataset = wiring.ingest(job, display)
+        wiring.query(job)
+    if as_json:
+        _print_json(dataset.counts)
+    else:
+        print_dataset(dataset)
+    return 0
+
+
+@app.command()
 @takes(rows=Rows, answers=Answers, engine=Engine, places=Places)
 def nightly(
     rows: Rows,

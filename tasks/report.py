@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tasks.check import CheckReport
+from tasks.core.dataset import Dataset
 from tasks.night import Night
 from tasks.status import RunStatus
 
@@ -74,6 +75,17 @@ def print_status(statuses: Sequence[RunStatus]) -> None:
         for status in statuses
     ]
     print_table(columns, rows, title=None if rows else "no runs yet")
+
+
+def print_dataset(dataset: Dataset) -> None:
+    """What was read, and the first rows that were rejected."""
+    console = _console()
+    counts = f"{dataset.rows:,} rows of {dataset.files:,} files: {dataset.requests:,} requests, {dataset.rejects:,} rejected"
+    console.print(f"dataset {dataset.dataset_id}: {counts}", highlight=False)
+    for reason, number in sorted(dataset.reject_reasons.items()):
+        console.print(f"  {number:,} x {reason}", highlight=False, markup=False)
+    for example in dataset.examples:
+        console.print(f"rejected: {example}", highlight=False, markup=False)
 
 
 def print_check(report: CheckReport) -> None:

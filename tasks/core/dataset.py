@@ -52,6 +52,12 @@ class Dataset:
         parts = [Path(part) for part in (*self.request_parts, *self.reject_parts)]
         return [(part, self.checksums[i] if i < len(self.checksums) else "") for i, part in enumerate(parts)]
 
+    @property
+    def counts(self) -> dict[str, Any]:
+        """For `--json`: what was counted, and the name to look the rows up by."""
+        names = ("dataset_id", "files", "rows", "requests", "rejects", "reject_reasons")
+        return {name: getattr(self, name) for name in names}
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

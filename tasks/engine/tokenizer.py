@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tasks.core.errors import ConfigError
 from tasks.engine.frames import Frame, ObservedError, holes, may_have_frames
+from tasks.engine.pieces import piece_encoder
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "model_max_length")
 _MAX_FRAMES = 4096
@@ -36,6 +37,7 @@ class ModelTokenizer:
         if self._core is not None:
             self._core.no_truncation()
             self._core.no_padding()
+        self._pieces = None if self._core is None else piece_encoder(self._core)
         self._frames: dict[tuple[object, ...], Frame | None] = {}
         template = self._tokenizer.chat_template
         self._has_frames = isinstance(template, str) and may_have_frames(template)
@@ -88,6 +90,8 @@ class ModelTokenizer:
         """By the library's own core where there is one: what transformers puts around it takes as long again."""
         if self._core is None:
             return cast("list[list[int]]", self._tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"])
+        if self._pieces is not None and not add_special_tokens:
+            return self._pieces.encode(texts)
         return (one.ids for one in self._core.encode_batch_fast(texts, add_special_tokens=add_special_tokens))
 
     def text(self, token_ids: Sequence[int]) -> str:
