@@ -74,7 +74,7 @@ def ours(engine: VLLMEngine, run: Run, requests: list[dict[str, Any]], tokenizer
     rows: dict[str, list[Any]] = {}
     for row in read_rows(run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
         rows.setdefault(row["request_id"], []).append(row)
-    return collect(requests, rows, {}, known.progress, tokenizer, run, MODEL).output_tokens
+    return collect(requests, rows, {}, {}, known.progress, tokenizer, run, MODEL).output_tokens
 
 
 def write_plan(run: Run, sequences: list[PlannedSequence]) -> list[dict[str, Any]]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from prefect import flow, runtime
 
-from tasks.core.config import Config, EngineConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import Config, EngineConfig, GroupConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
-from tasks.parameters import EngineParameter, JournalParameter, ModelParameter, Rows, SamplingParameter
+from tasks.parameters import EngineParameter, GroupParameter, JournalParameter, ModelParameter, Rows, SamplingParameter
 from tasks.steps import perform
 
 
@@ -22,9 +22,10 @@ def adhoc(
     source: str | None = None,
     data: str = "data",
     checkpoints: str = "checkpoints",
-    rows: Rows = Rows(),  # noqa: B008  frozen, like the next four
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next five
     model: ModelParameter = ModelConfig(),  # noqa: B008
     sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
+    group: GroupParameter = GroupConfig(),  # noqa: B008
     engine: EngineParameter = EngineConfig(),  # noqa: B008
     journal: JournalParameter = JournalConfig(),  # noqa: B008
 ) -> Night:
@@ -38,6 +39,7 @@ def adhoc(
         rows: How plain rows become requests.
         model: Which model answers, its dtype and context.
         sampling: What a request gets that does not say otherwise.
+        group: How requests are brought together, and whether near-duplicates share an answer.
         engine: vLLM's settings and the supervisor's patience.
         journal: What a generated token survives.
     """
@@ -50,6 +52,7 @@ def adhoc(
             checkpoints=Path(checkpoints),
             model=model,
             sampling=sampling,
+            group=group,
             engine=engine,
             journal=journal,
         )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tasks.core.errors import ConfigError, NightbatchError, in_words
-from tasks.options import Answers, Engine, Places, Rows, config_of, takes
+from tasks.options import Answers, Engine, Groups, Places, Rows, config_of, takes
 from tasks.storage.layout import Layout
 
 if TYPE_CHECKING:
@@ -47,13 +47,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON value
 
 
 @app.command()
-@takes(rows=Rows, answers=Answers, engine=Engine, places=Places)
+@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
 def run(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILES...", help="Files, or folders: a folder of folders is an inbox of sources.")
     ],
     rows: Rows,
     answers: Answers,
+    groups: Groups,
     engine: Engine,
     places: Places,
     as_json: Json = False,
@@ -69,7 +70,8 @@ def run(
     from tasks.night import run_night
     from tasks.progress import terminal_display
 
-    return _conclude(run_night(config_of(files, rows, places, answers, engine), wiring, terminal_display()), as_json)
+    config = config_of(files, rows, places, answers, engine, groups)
+    return _conclude(run_night(config, wiring, terminal_display()), as_json)
 
 
 @app.command()
@@ -102,10 +104,11 @@ def ingest(
 
 
 @app.command()
-@takes(rows=Rows, answers=Answers, engine=Engine, places=Places)
+@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
 def nightly(
     rows: Rows,
     answers: Answers,
+    groups: Groups,
     engine: Engine,
     places: Places,
     inbox: Annotated[Path, typer.Option(help="Folder with one sub-folder of input files for each source.")] = Path(
@@ -125,7 +128,7 @@ def nightly(
     from tasks.progress import terminal_display
 
     night = logical_date.date() if logical_date else None
-    config = replace(config_of([inbox], rows, places, answers, engine), logical_date=night)
+    config = replace(config_of([inbox], rows, places, answers, engine, groups), logical_date=night)
     return _conclude(run_night(config, wiring, terminal_display()), as_json)
 
 

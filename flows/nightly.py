@@ -9,10 +9,11 @@ from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
 
-from tasks.core.config import Config, EngineConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import Config, EngineConfig, GroupConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
 from tasks.night import Night
 from tasks.parameters import (
     EngineParameter,
+    GroupParameter,
     JournalParameter,
     ModelParameter,
     OptionalDate,
@@ -44,9 +45,10 @@ def nightly(
     timezone: Timezone = "America/New_York",
     data: str = "data",
     checkpoints: str = "checkpoints",
-    rows: Rows = Rows(),  # noqa: B008  frozen, like the next four
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next five
     model: ModelParameter = ModelConfig(),  # noqa: B008
     sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
+    group: GroupParameter = GroupConfig(),  # noqa: B008
     engine: EngineParameter = EngineConfig(),  # noqa: B008
     journal: JournalParameter = JournalConfig(),  # noqa: B008
 ) -> Night:
@@ -61,6 +63,7 @@ def nightly(
         rows: How plain rows become requests.
         model: Which model answers, its dtype and context.
         sampling: What a request gets that does not say otherwise.
+        group: How requests are brought together, and whether near-duplicates share an answer.
         engine: vLLM's settings and the supervisor's patience.
         journal: What a generated token survives.
     """
@@ -72,6 +75,7 @@ def nightly(
             logical_date=_night_of(logical_date, timezone),
             model=model,
             sampling=sampling,
+            group=group,
             engine=engine,
             journal=journal,
         )

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tasks.core.config import Config
+from tasks.core.config import Config, GroupConfig
 from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import RUNNING, Manifest
 from tasks.engine.models import DEFAULT_MODEL, ResolvedModel, resolve_model
@@ -107,10 +107,15 @@ def open_job(config: Config) -> Job:
     given, asked = config.input, config.model
     dataset = (given.rows, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
     dataset_id = _digest([(file.source, file.name, digest) for file, digest in files], model.fingerprint, *dataset)
-    fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software())
+    fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software(), *_merging(config.group))
     night = config.logical_date.isoformat() if config.logical_date else "adhoc"
     run = layout_of(config).run(f"{night}-{fingerprint[:12]}")
     return Job(config, run, fingerprint, dataset_id[:16], model, files)
+
+
+def _merging(group: GroupConfig) -> tuple[object, ...]:
+    """What of grouping shapes the answers: nothing, unless requests that are near get the answer of another."""
+    return () if group.near_duplicates is None else (float(group.near_duplicates), group.encoder)
 
 
 def _model(name: str) -> ResolvedModel:

@@ -14,14 +14,14 @@ from tasks.core.manifest import DONE, FAILED, STOPPED, Manifest
 from tasks.job import Job, open_job
 from tasks.progress import Display
 from tasks.storage.checksums import is_whole
-from tasks.wiring import Generation
+from tasks.wiring import Generation, Shared
 
 
 class Stages(Protocol):
     """The six stages, plain or as tasks."""
 
     def ingest(self, job: Job, display: Display) -> Dataset: ...
-    def group(self, job: Job, dataset: Dataset, display: Display) -> int: ...
+    def group(self, job: Job, dataset: Dataset, display: Display) -> Shared: ...
     def plan(self, job: Job, dataset: Dataset, display: Display) -> int: ...
     def generate(self, job: Job, num_sequences: int, display: Display) -> Generation: ...
     def collect(self, job: Job, dataset: Dataset, generation: Generation) -> Manifest: ...
@@ -66,10 +66,10 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
                     f"rejected: {more:,} rows more, see the table rejects (nightbatch sql --name rejects_by_reason)"
                 )
             display.stage("grouping")
-            duplicates = stages.group(job, dataset, display)
+            shared = stages.group(job, dataset, display)
             display.stage("planning")
             num_sequences = stages.plan(job, dataset, display)
-            display.note(_inventory(dataset, duplicates, num_sequences))
+            display.note(_inventory(dataset, shared, num_sequences))
             generation = stages.generate(job, num_sequences, display)
             display.stage("collecting")
             manifest = stages.collect(job, dataset, generation)
@@ -85,8 +85,12 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
         return Night(manifest, job.run.results, stages.query(job), was_done=False)
 
 
-def _inventory(dataset: Dataset, duplicates: int, num_sequences: int) -> str:
+def _inventory(dataset: Dataset, shared: Shared, num_sequences: int) -> str:
     text = f"{dataset.rows:,} rows: {dataset.requests:,} requests, {dataset.rejects:,} rejected"
-    if duplicates:
-        text += f", {duplicates:,} exact duplicates answered once"
+    if dataset.truncated:
+        text += f", {dataset.truncated:,} prompts cut to fit the model's context"
+    if shared.exact:
+        text += f", {shared.exact:,} exact duplicates answered once"
+    if shared.near:
+        text += f", {shared.near:,} near-duplicates merged into others"
     return f"{text}; {num_sequences:,} sequences to generate"

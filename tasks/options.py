@@ -15,6 +15,7 @@ from tasks.core.config import (
     MAX_REJECT_RATE,
     Config,
     EngineConfig,
+    GroupConfig,
     InputConfig,
     JournalConfig,
     ModelConfig,
@@ -136,6 +137,23 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """How requests are brought together."""
+
+    merge_near_duplicates: Annotated[
+        float | None,
+        typer.Option(
+            help="Cosine, such as 0.98, from which a request gets the answer of an earlier one whose last user's text, "
+            "and nothing else, is different; never if unset."
+        ),
+    ] = None
+
+    @property
+    def config(self) -> GroupConfig:
+        return GroupConfig(near_duplicates=self.merge_near_duplicates)
+
+
+@dataclass(frozen=True, slots=True)
 class Engine:
     """How the engine runs and what a token survives."""
 
@@ -163,7 +181,14 @@ class Engine:
         return JournalConfig(self.durability)
 
 
-def config_of(paths: Sequence[Path], rows: Rows, places: Places, answers: Answers, engine: Engine | None = None) -> Config:
+def config_of(
+    paths: Sequence[Path],
+    rows: Rows,
+    places: Places,
+    answers: Answers,
+    engine: Engine | None = None,
+    groups: Groups | None = None,
+) -> Config:
     """All settings of a run."""
     how = engine or Engine()
     return Config(
@@ -172,6 +197,7 @@ def config_of(paths: Sequence[Path], rows: Rows, places: Places, answers: Answer
         checkpoints=places.checkpoints,
         model=answers.model_config,
         sampling=answers.sampling,
+        group=(groups or Groups()).config,
         engine=how.config,
         journal=how.journal,
     )

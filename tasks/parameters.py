@@ -11,9 +11,18 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetPydanticSchema
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from tasks.core.config import MAX_REJECT_RATE, EngineConfig, JournalConfig, ModelConfig, RowConfig, SamplingDefaults
+from tasks.core.config import (
+    MAX_REJECT_RATE,
+    EngineConfig,
+    GroupConfig,
+    JournalConfig,
+    ModelConfig,
+    RowConfig,
+    SamplingDefaults,
+)
 
-_MODEL, _SAMPLING, _ENGINE, _JOURNAL = ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
+_MODEL, _SAMPLING, _GROUP = ModelConfig(), SamplingDefaults(), GroupConfig()
+_ENGINE, _JOURNAL = EngineConfig(), JournalConfig()
 
 
 class _Form(BaseModel):
@@ -64,6 +73,22 @@ class Sampling(_Form):
     max_tokens: int = Field(default=_SAMPLING.max_tokens, ge=1, description="Most output tokens of an answer.")
     temperature: float = Field(default=_SAMPLING.temperature, ge=0, le=2, description="0 is greedy.")
     seed: int = Field(default=_SAMPLING.seed, description="Source of the seeds of sampled requests that bring none.")
+
+
+class Group(_Form):
+    """How requests are brought together; a source is embedded at some 100 rows a second on a CPU."""
+
+    encoder: str = Field(default=_GROUP.encoder, description="The sentence encoder, by name or as a folder.")
+    cluster_size: int = Field(default=_GROUP.cluster_size, ge=1, description="Requests in a cluster by meaning, about.")
+    max_embedded_rows: int = Field(
+        default=_GROUP.max_embedded_rows, ge=0, description="A larger source is ordered by its prompts' prefixes alone."
+    )
+    near_duplicates: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Cosine from which a request gets the answer of an earlier one that is nearly equal; never when empty.",
+    )
 
 
 class Engine(_Form):
@@ -117,6 +142,7 @@ def _known(timezone: str) -> str:
 
 ModelParameter = Annotated[ModelConfig, _read_as(Model, ModelConfig)]
 SamplingParameter = Annotated[SamplingDefaults, _read_as(Sampling, SamplingDefaults)]
+GroupParameter = Annotated[GroupConfig, _read_as(Group, GroupConfig)]
 EngineParameter = Annotated[EngineConfig, _read_as(Engine, EngineConfig)]
 JournalParameter = Annotated[JournalConfig, _read_as(Journal, JournalConfig)]
 Timezone = Annotated[str, AfterValidator(_known)]

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from tasks.check import CheckReport
 from tasks.core.dataset import Dataset
+from tasks.core.manifest import Manifest
 from tasks.night import Night
 from tasks.status import RunStatus
 
@@ -39,10 +40,7 @@ def print_night(night: Night) -> None:
     rows = [
         ("rows in", f"{manifest.rows:,}"),
         ("rejected", f"{manifest.rejects:,}"),
-        (
-            "answered",
-            f"{manifest.results:,}" + (f", {manifest.duplicates:,} as exact duplicates" * bool(manifest.duplicates)),
-        ),
+        ("answered", f"{manifest.results:,}{_shared(manifest)}"),
         ("failed", f"{manifest.failures:,}"),
         ("tokens", f"{manifest.prompt_tokens:,} in, {manifest.output_tokens:,} out"),
         ("cut at max_tokens", f"{manifest.cut_at_max_tokens:,}"),
@@ -57,6 +55,12 @@ def print_night(night: Night) -> None:
     for name, value in rows:
         table.add_row(Text(name), Text(value, overflow="fold"))
     _console().print(table)
+
+
+def _shared(manifest: Manifest) -> str:
+    """How many requests got the answer of another one, and why."""
+    exact, near = manifest.duplicates - manifest.near_duplicates, manifest.near_duplicates
+    return f", {exact:,} as exact duplicates" * bool(exact) + f", {near:,} as near-duplicates" * bool(near)
 
 
 def print_status(statuses: Sequence[RunStatus]) -> None:

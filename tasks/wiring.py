@@ -36,6 +36,14 @@ _ENGINE_ENVIRONMENT = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "HF_HUB_OFFLINE": 
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """How many requests get the answer of another one: of an exact duplicate, or of one that is near."""
+
+    exact: int
+    near: int
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """What a session of the engine gave: output tokens a second, and tokens found in the journal and kept."""
 
@@ -105,25 +113,31 @@ def _is_made(table: Path, display: Display) -> bool:
     return problem is None
 
 
-def group(job: Job, dataset: Dataset, display: Display) -> int:
-    """The groups table: a partition of the dataset's requests, exact duplicates named. The number of duplicates."""
+def group(job: Job, dataset: Dataset, display: Display) -> Shared:
+    """The groups table: a partition of the dataset's requests, duplicates named. Their numbers."""
     if not _is_made(job.run.groups, display):
         _group(job, dataset)
-    return sum(row["duplicate_of"] is not None for row in read_rows(job.run.groups, ["duplicate_of"]))
+    copies = [row for row in read_rows(job.run.groups, ["duplicate_of", "similarity"]) if row["duplicate_of"] is not None]
+    near = sum(row["similarity"] is not None for row in copies)
+    return Shared(len(copies) - near, near)
 
 
 def _group(job: Job, dataset: Dataset) -> None:
     from tasks.group.prefix import group as group_members
     from tasks.group.semantic import SentenceEncoder
 
-    members = {member.request_id: member for member in _members(dataset)}
+    members = {member.request_id: member for member in _members(dataset, job.config.group.near_duplicates is not None)}
     settings = replace(job.config.group, max_embedded_rows=0) if job.is_echo else job.config.group
     grouping = group_members(members.values(), lambda: SentenceEncoder(resolve_encoder(settings.encoder).path), settings)
     placed: list[tuple[GroupMember, str | None, str | None]]
     placed = [(member, of.group_id, None) for of in grouping.groups for member in of.members]
     placed += [(members[copy], None, original) for copy, original in sorted(grouping.duplicate_of.items())]
-    columns = ("position", "request_id", "source", "group_id", "duplicate_of")
-    rows = [(i, member.request_id, member.source, of, original) for i, (member, of, original) in enumerate(placed)]
+    columns = ("position", "request_id", "source", "group_id", "duplicate_of", "similarity")
+    near = grouping.similarity
+    rows = [
+        (i, member.request_id, member.source, of, original, near.get(member.request_id))
+        for i, (member, of, original) in enumerate(placed)
+    ]
     write_table(job.run.groups.parent, GROUPS, (dict(zip(columns, row, strict=True)) for row in rows))
 
 
@@ -156,10 +170,15 @@ def _plan_row(position: int, batch: Batch, sequence: PlannedSequence) -> Row:
     }
 
 
-def _members(dataset: Dataset) -> Iterator[GroupMember]:
-    for row in read_rows(dataset.request_paths, ["request_id", "source", "text", "prompt_token_ids", "sampling", "n"]):
+def _members(dataset: Dataset, with_context: bool = False) -> Iterator[GroupMember]:
+    from tasks.group.near import context_of
+
+    around = ("messages", "tools") if with_context else ()
+    columns = ["request_id", "source", "text", "prompt_token_ids", "sampling", "n", *around]
+    for row in read_rows(dataset.request_paths, columns):
         prompt, sampling = tuple(row["prompt_token_ids"]), SamplingParams.from_json(row["sampling"])
-        yield GroupMember(row["request_id"], row["source"], row["text"], prompt, sampling, row["n"])
+        context = context_of(row["messages"], row["tools"]) if with_context else ""
+        yield GroupMember(row["request_id"], row["source"], row["text"], prompt, sampling, row["n"], context)
 
 
 def _groups(job: Job, dataset: Dataset) -> list[PrefixGroup]:
@@ -267,11 +286,12 @@ def collect(job: Job, dataset: Dataset, generation: Generation) -> Manifest:
     planned: dict[str, list[Row]] = {}
     for row in read_rows(job.run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
         planned.setdefault(row["request_id"], []).append(row)
-    copies = read_rows(job.run.groups, ["request_id", "duplicate_of"])
+    copies = [row for row in read_rows(job.run.groups, ["request_id", "duplicate_of", "similarity"]) if row["duplicate_of"]]
     collected = collect_run(
         read_rows(dataset.request_paths, ["request_id", "custom_id", "source", "file", "line", "n"]),
         planned,
-        {row["request_id"]: row["duplicate_of"] for row in copies if row["duplicate_of"]},
+        {row["request_id"]: row["duplicate_of"] for row in copies},
+        {row["request_id"]: row["similarity"] for row in copies if row["similarity"] is not None},
         known.progress,
         open_tokenizer(job),
         job.run,

@@ -25,12 +25,14 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Collected:
-    """Counts of requests, and tokens summed over the results; `engine_` sums leave duplicates out."""
+    """Counts of requests, and tokens summed over the results; `engine_` sums leave duplicates out. Near-duplicates are
+    among the duplicates."""
 
     requests: int = 0
     results: int = 0
     failures: int = 0
     duplicates: int = 0
+    near_duplicates: int = 0
     cut_at_max_tokens: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -46,18 +48,21 @@ class _Choice:
     planned: Row
     progress: Progress
     duplicate_of: str | None
+    similarity: float | None
 
 
 def collect(
     requests: Iterable[Row],
     planned: Mapping[str, Sequence[Row]],
     duplicate_of: Mapping[str, str],
+    similarity: Mapping[str, float],
     progress: Mapping[int, Progress],
     tokenizer: Tokenizer,
     run: Run,
     model: str,
 ) -> Collected:
-    """Write both tables. `requests` are rows of the requests table; `planned` are the plan's rows by request id.
+    """Write both tables. `requests` are rows of the requests table; `planned` are the plan's rows by request id;
+    `similarity` has those duplicates that are no exact ones.
 
     Raises DamageError when a request has no plan, or a planned sequence no end.
     """
@@ -65,7 +70,7 @@ def collect(
     with ExitStack() as stack:
         results = stack.enter_context(replacing_table(run.results, RESULTS))
         failures = stack.enter_context(replacing_table(run.failures, FAILURES))
-        choices = _choices(requests, planned, duplicate_of, progress, collected)
+        choices = _choices(requests, planned, duplicate_of, similarity, progress, collected)
         while chunk := list(islice(choices, _CHUNK)):
             _write_failures([choice for choice in chunk if choice.progress.error], failures, run.run_id, model)
             _write_results([c for c in chunk if not c.progress.error], results, tokenizer, run.run_id, model, collected)
@@ -78,17 +83,20 @@ def _choices(
     requests: Iterable[Row],
     planned: Mapping[str, Sequence[Row]],
     duplicate_of: Mapping[str, str],
+    similarity: Mapping[str, float],
     progress: Mapping[int, Progress],
     collected: Collected,
 ) -> Iterator[_Choice]:
     for request in requests:
         original = duplicate_of.get(request["request_id"])
         rows = planned.get(original or request["request_id"], ())
-        choices = [_Choice(request, row, _ended(progress, row), original) for row in rows]
+        near = similarity.get(request["request_id"])
+        choices = [_Choice(request, row, _ended(progress, row), original, near) for row in rows]
         if len(choices) != request["n"]:
             raise DamageError(f"{request['request_id']}: {len(choices)} planned choices, and {request['n']} were asked for")
         collected.requests += 1
         collected.duplicates += original is not None
+        collected.near_duplicates += near is not None
         if any(choice.progress.error for choice in choices):
             collected.failures += 1
         else:
@@ -141,6 +149,7 @@ def _write_results(
             "logprobs": [at.logprob for at in known.logprobs] or None,
             "top_logprobs": [_alternatives(at) for at in known.logprobs] or None,
             "duplicate_of": choice.duplicate_of,
+            "similarity": choice.similarity,
             "batch_id": choice.planned["batch_id"],
             "bucket": choice.planned["bucket"],
             "file": choice.request["file"],

@@ -92,16 +92,20 @@ class GroupConfig:
     """How requests are brought together.
 
     A source smaller than two clusters is left in one piece; one of more than `max_embedded_rows`, at some 100 rows a second
-    on a CPU, is ordered by its prompts' prefixes alone.
+    on a CPU, is ordered by its prompts' prefixes alone. With `near_duplicates`, a cosine, a request gets the answer of an
+    earlier one that is at least so near; all texts that may be compared are embedded for it.
     """
 
     encoder: str = "all-MiniLM-L6-v2"
     cluster_size: int = 8
     max_embedded_rows: int = 2048
+    near_duplicates: float | None = None
 
     def __post_init__(self) -> None:
         _check(self.cluster_size >= 1, "cluster_size", self.cluster_size, "at least 1")
         _check(self.max_embedded_rows >= 0, "max_embedded_rows", self.max_embedded_rows, "at least 0")
+        near = self.near_duplicates
+        _check(near is None or 0 < near <= 1, "near_duplicates", near, "a cosine above 0 and at most 1")
 
     def is_worth_embedding(self, num_rows: int) -> bool:
         """Whether a source of that many rows is clustered by meaning."""

@@ -17,7 +17,8 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """rows = requests + rejects, always. `examples` are the first few rejects, for people."""
+    """rows = requests + rejects, always. `examples` are the first few rejects, for people; `truncated` is the number of
+    requests whose prompts were cut to fit the model's context."""
 
     dataset_id: str
     ds: str
@@ -31,6 +32,7 @@ class Dataset:
     inputs: tuple[InputFile, ...] = ()
     rows_of: dict[str, dict[str, Any]] = field(default_factory=dict)
     """How each source's rows were read, as the fields of RowConfig."""
+    truncated: int = 0
     checksums: tuple[str, ...] = ()
     """SHA-256 of the request parts, then of the reject parts."""
 
@@ -55,7 +57,7 @@ class Dataset:
     @property
     def counts(self) -> dict[str, Any]:
         """For `--json`: what was counted, and the name to look the rows up by."""
-        names = ("dataset_id", "files", "rows", "requests", "rejects", "reject_reasons")
+        names = ("dataset_id", "files", "rows", "requests", "rejects", "reject_reasons", "truncated")
         return {name: getattr(self, name) for name in names}
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,8 @@ RUNNING, STOPPED, FAILED, DONE = "running", "stopped", "failed", "done"
 class Manifest:
     """rows = requests + rejects and, when done, requests = results + failures, counted in requests.
 
-    Token sums are over the results table, duplicates of it included; `engine_prompt_tokens` leaves them out.
+    Token sums are over the results table, duplicates of it included; `engine_prompt_tokens` leaves them out. Near-duplicates
+    are among the duplicates.
     `tokens_per_s` is output tokens by second of the last session that generated any, model loading left out.
     `resumed_tokens` were found in the journal by that session and kept, whole answers included. Times are ISO 8601, UTC.
     """
@@ -32,6 +33,7 @@ class Manifest:
     results: int = 0
     failures: int = 0
     duplicates: int = 0
+    near_duplicates: int = 0
     sequences: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0

@@ -10,7 +10,10 @@ BUCKETS = (256, 512, 1024, 2048)
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """What grouping and planning need of a request; tokens stay in their Parquet file where they can."""
+    """What grouping and planning need of a request; tokens stay in their Parquet file where they can.
+
+    `context` stands for all of the prompt but `text`; it is known where near-duplicates are looked for.
+    """
 
     request_id: str
     source: str
@@ -18,6 +21,7 @@ class GroupMember:
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     n: int = 1
+    context: str = ""
 
     @property
     def num_tokens(self) -> int:

@@ -4,6 +4,7 @@ Deterministic for the same texts in the same order. The libraries are imported w
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BATCH = 64
+_READ_AT_ONCE = 4096
+_MAX_CHARS_PER_TOKEN = 100
+"""A longer word is an unknown one."""
 
 
 class Encoder(Protocol):
@@ -18,6 +22,10 @@ class Encoder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Shape (len(texts), dimension); each row has length one."""
+        ...
+
+    def reads_whole(self, texts: Sequence[str]) -> list[bool]:
+        """Whether a text's vector is one of all of it: no end is cut off, no word is unknown to the model."""
         ...
 
 
@@ -37,6 +45,16 @@ class SentenceEncoder:
             list(texts), batch_size=_BATCH, normalize_embeddings=True, show_progress_bar=False, convert_to_numpy=True
         )
         return np.asarray(vectors, dtype=np.float32)
+
+    def reads_whole(self, texts: Sequence[str]) -> list[bool]:
+        longest, tokenizer = self._model.max_seq_length, self._model.tokenizer
+        short = ((i, text) for i, text in enumerate(texts) if len(text) <= longest * _MAX_CHARS_PER_TOKEN)
+        is_whole = [False] * len(texts)
+        while some := list(islice(short, _READ_AT_ONCE)):
+            encoded = tokenizer([text for _, text in some], truncation=False, verbose=False)["input_ids"]
+            for (i, _), ids in zip(some, encoded, strict=True):
+                is_whole[i] = len(ids) <= longest and tokenizer.unk_token_id not in ids
+        return is_whole
 
 
 def cluster(embeddings: NDArray[np.float32], cluster_size: int) -> list[int]:

@@ -28,6 +28,21 @@ class Asked(msgspec.Struct, gc=False):
     prompt: str
     truncated_tokens: int = 0
 
+    @property
+    def request(self) -> Request:
+        """What is asked, without its place and its tokens."""
+        return Request(
+            request_id="",
+            custom_id=self.custom_id,
+            source="",
+            file="",
+            line=self.line,
+            messages=self.messages,
+            text=self.text,
+            sampling=self.sampling,
+            tools=self.tools,
+        )
+
     def place(self, source: str, file: str) -> Reject:
         """The row as a reject whose reason is still to be said."""
         raw = self.raw if isinstance(self.raw, str) else raw_text(self.raw)

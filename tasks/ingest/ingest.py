@@ -110,6 +110,7 @@ def _dataset(
         files=len(files),
         rows=sum(part.rows for part in parts),
         requests=sum(part.requests for part in parts),
+        truncated=sum(part.truncated for part in parts),
         reject_reasons=dict(reasons),
         examples=tuple(chain.from_iterable(part.examples for part in parts))[:_NUM_EXAMPLES],
         request_parts=tuple(table for table, _ in tables),

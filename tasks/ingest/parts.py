@@ -27,6 +27,7 @@ class Part:
     files: tuple[tuple[str, str], ...]
     rows: int
     requests: int
+    truncated: int
     reject_reasons: dict[str, int]
     examples: tuple[str, ...]
     tables: tuple[str, ...]

@@ -67,6 +67,7 @@ class _Tables:
         self.rejects: TableWriter | None = None
         self.reasons: Counter[str] = Counter()
         self.examples: list[str] = []
+        self.truncated = 0
 
     def add_requests(self, columns: dict[str, Sequence[object] | Constant], number: int) -> None:
         self._requests.extend(columns, number)
@@ -140,6 +141,7 @@ class SourceReader:
             files=named,
             rows=num_rows,
             requests=num_requests,
+            truncated=tables.truncated,
             reject_reasons=dict(reasons),
             examples=tuple(tables.examples),
             tables=tuple(map(str, paths)),
@@ -158,7 +160,9 @@ class SourceReader:
         with ThreadPoolExecutor(1, "tokenise") as pool:
             waiting: deque[tuple[Chunk, Future[list[TokenIds | Fault]]]] = deque()
             for chunk in chunks:
-                waiting.append((chunk, pool.submit(tokenise, chunk.asked, self._tokenizer)))
+                waiting.append(
+                    (chunk, pool.submit(tokenise, chunk.asked, self._tokenizer, self._validator.config.truncate_prompt))
+                )
                 if len(waiting) > _AHEAD:
                     done, future = waiting.popleft()
                     yield done, future.result()
@@ -185,6 +189,7 @@ class SourceReader:
             rejects += [rejected(one.place(self._source, chunk.file), self._again(one, first)) for one, first in twice]
             kept = [pair for pair, is_repeated in zip(kept, repeated, strict=True) if not is_repeated]
         if kept:
+            tables.truncated += sum(one.truncated_tokens > 0 for one, _ in kept)
             tables.add_requests(self._columns(chunk.file, kept), len(kept))
         tables.add_rejects(sorted(rejects, key=lambda reject: reject.line), self._ds)
         return not (repeated & (firsts < own)).any()

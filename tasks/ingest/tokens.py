@@ -7,23 +7,40 @@ from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams
 from tasks.ingest.asked import Asked
 from tasks.ingest.rows import Fault
+from tasks.ingest.truncate import longest_prompt, truncate
 
 TokenIds = Sequence[int]
 
 
-def tokenise(asked: Sequence[Asked], tokenizer: Tokenizer) -> list[TokenIds | Fault]:
+def tokenise(asked: Sequence[Asked], tokenizer: Tokenizer, cut: str | None = None) -> list[TokenIds | Fault]:
     """One outcome per row, in order.
 
     `max_tokens` is cut to the room that the prompt leaves in the model's context; a prompt that leaves room for no token
-    is a Fault with both numbers. One that is far too long is found out by its bytes, without tokenising it.
+    is a Fault with both numbers. One that is far too long is found out by its bytes, without tokenising it. With `cut` a
+    prompt that is too long loses its head, tail or middle instead.
     """
     outcomes: list[TokenIds | Fault] = [_too_long_by_bytes(one.prompt, tokenizer) or () for one in asked]
     places = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, Fault)]
     prompts = [asked[place].prompt for place in places]
     rendered = [asked[place].messages is not None for place in places]
     for place, ids in zip(places, tokenizer.encode(prompts, rendered=rendered), strict=True):
-        outcomes[place] = _fitted(asked[place], ids, tokenizer)
-    return outcomes
+        outcomes[place] = ids
+    if cut is not None:
+        outcomes = [_shortened(*pair, tokenizer, cut) for pair in zip(asked, outcomes, strict=True)]
+    pairs = zip(asked, outcomes, strict=True)
+    return [outcome if isinstance(outcome, Fault) else _fitted(one, outcome, tokenizer) for one, outcome in pairs]
+
+
+def _shortened(asked: Asked, outcome: TokenIds | Fault, tokenizer: Tokenizer, cut: str) -> TokenIds | Fault:
+    """The ids as they are, or those of what is left of a prompt that was too long."""
+    num_tokens = None if isinstance(outcome, Fault) else len(outcome)
+    if num_tokens is not None and num_tokens <= longest_prompt(asked.sampling.max_tokens, tokenizer.max_model_len):
+        return outcome
+    left = truncate(asked.request, tokenizer, cut, num_tokens)
+    if isinstance(left, Fault):
+        return left
+    asked.messages, asked.text, asked.truncated_tokens = left.messages, left.text, left.truncated_tokens
+    return left.prompt_token_ids
 
 
 def _too_long_by_bytes(prompt: str, tokenizer: Tokenizer) -> Fault | None:

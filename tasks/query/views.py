@@ -31,6 +31,7 @@ _RUNS = {
     "results": "BIGINT",
     "failures": "BIGINT",
     "duplicates": "BIGINT",
+    "near_duplicates": "BIGINT",
     "prompt_tokens": "BIGINT",
     "output_tokens": "BIGINT",
     "cached_tokens": "BIGINT",

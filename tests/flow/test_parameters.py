@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from flows.adhoc import adhoc
 from flows.nightly import nightly
-from tasks.core.config import EngineConfig, ModelConfig, RowConfig, SamplingDefaults
-from tasks.parameters import Engine, Model, Rows, Sampling
+from tasks.core.config import EngineConfig, GroupConfig, ModelConfig, RowConfig, SamplingDefaults
+from tasks.parameters import Engine, Group, Model, Rows, Sampling
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,7 @@ from tasks.parameters import Engine, Model, Rows, Sampling
         (Model, ModelConfig, set()),
         (Sampling, SamplingDefaults, set()),
         (Engine, EngineConfig, set()),
+        (Group, GroupConfig, set()),
         (Rows, RowConfig, {"max_reject_rate"}),
     ],
 )
@@ -37,6 +38,7 @@ def test_forms_agree_with_the_core(form: type[BaseModel], settings: type[Any], e
         ({"model": {"name": "echo", "dtpye": "auto"}}, "model.dtpye: Extra inputs are not permitted"),
         ({"model": {"dtype": "float8"}}, "model.dtype: Input should be 'auto', 'bfloat16', 'float16' or 'float32'"),
         ({"sampling": {"max_tokens": 0}}, "sampling.max_tokens: Input should be greater than or equal to 1"),
+        ({"group": {"near_duplicates": 1.5}}, "group.near_duplicates: Input should be less than or equal to 1"),
         ({"engine": {"max_num_seqs": "many"}}, "engine.max_num_seqs: Input should be a valid integer"),
         ({"rows": {"max_reject_rate": 2}}, "rows.max_reject_rate: Input should be less than or equal to 1"),
         ({"timezone": "Mars/Olympus"}, "'Mars/Olympus' is no timezone"),

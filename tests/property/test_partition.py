@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
@@ -28,6 +29,7 @@ MEMBERS = st.lists(st.tuples(st.sampled_from("abc"), PROMPTS, SAMPLING, st.integ
         for i, (source, prompt, sampling, n) in enumerate(rows)
     ]
 )
+_IN_LETTERS = str.maketrans("0123456789", "abcdefghij")
 BUDGETS = st.builds(PlanConfig, max_batch_tokens=st.integers(1, 5000), max_batch_seqs=st.integers(1, 8))
 
 
@@ -36,6 +38,17 @@ class HashEncoder:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return np.array([[len(text), sum(text.encode()) % 7, 1.0] for text in texts], dtype=np.float32)
+
+    def reads_whole(self, texts: Sequence[str]) -> list[bool]:
+        return [True] * len(texts)
+
+
+class UnitEncoder(HashEncoder):
+    """The same, of length one."""
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        vectors = super().embed(texts)
+        return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
 
 
 def grouped(members: list[GroupMember]) -> Grouping:
@@ -81,6 +94,23 @@ def test_grouping_does_not_depend_on_the_order_of_input(members: list[GroupMembe
     shuffled = list(members)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert grouped(shuffled) == grouped(members)
+
+
+@settings(deadline=None, max_examples=60)
+@given(MEMBERS, st.sampled_from([0.5, 0.99, 1.0]))
+def test_near_duplicates_leave_a_partition(members: list[GroupMember], threshold: float) -> None:
+    """With near-duplicates, too, each request is placed once or is the copy of a placed one, of its own kind."""
+    worded = [replace(member, text=member.text.translate(_IN_LETTERS)) for member in members]
+    grouping = group(worded, UnitEncoder, GroupConfig(cluster_size=3, max_embedded_rows=9, near_duplicates=threshold))
+    placed = {member.request_id: member for of in grouping.groups for member in of.members}
+    assert Counter([*placed, *grouping.duplicate_of]) == Counter(member.request_id for member in members)
+    assert grouping.similarity.keys() <= grouping.duplicate_of.keys()
+    assert all(threshold - 1e-5 <= near <= 1 for near in grouping.similarity.values())
+    by_id = {member.request_id: member for member in members}
+    for copy, original in grouping.duplicate_of.items():
+        assert placed[original].sampling == by_id[copy].sampling
+        assert (placed[original].n, by_id[copy].sampling.is_deterministic) == (by_id[copy].n, True)
+        assert copy not in grouping.similarity or placed[original].source == by_id[copy].source
 
 
 @settings(deadline=None, max_examples=60)

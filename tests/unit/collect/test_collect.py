@@ -32,11 +32,13 @@ def run(tmp_path: Path) -> Run:
     return Run("run-1", tmp_path / "home", tmp_path / "journals")
 
 
-def gather(run: Run, requests: list[Any], plan: list[Any], progress: dict[int, Progress], copies: Any = None) -> Collected:
+def gather(
+    run: Run, requests: list[Any], plan: list[Any], progress: dict[int, Progress], copies: Any = None, near: Any = None
+) -> Collected:
     by_request: dict[str, list[Any]] = {}
     for row in plan:
         by_request.setdefault(row["request_id"], []).append(row)
-    return collect(requests, by_request, copies or {}, progress, ByteTokenizer(), run, "m")
+    return collect(requests, by_request, copies or {}, near or {}, progress, ByteTokenizer(), run, "m")
 
 
 def table(folder: Path) -> list[dict[str, Any]]:
@@ -69,6 +71,20 @@ def test_duplicates_share_an_answer(run: Run) -> None:
         ("b", "hi", "s/a"),
     ]
     assert (counts.duplicates, counts.output_tokens, counts.prompt_tokens, counts.engine_prompt_tokens) == (1, 4, 20, 10)
+
+
+def test_near_duplicates_say_how_near(run: Run) -> None:
+    """A request that was merged has the other's answer and the cosine; exact duplicates and originals have none."""
+    requests, copies = [request("a"), request("b"), request("c")], {"s/b": "s/a", "s/c": "s/a"}
+    counts = gather(run, requests, [planned("a", 1)], {1: ended("hi")}, copies, {"s/c": 0.75})
+    assert [
+        (row["custom_id"], row["output_text"], row["duplicate_of"], row["similarity"]) for row in table(run.results)
+    ] == [
+        ("a", "hi", None, None),
+        ("b", "hi", "s/a", None),
+        ("c", "hi", "s/a", 0.75),
+    ]
+    assert (counts.results, counts.duplicates, counts.near_duplicates, counts.engine_prompt_tokens) == (3, 2, 1, 10)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,15 @@ def test_requests_about_one_thing_come_together() -> None:
     assert len({*labels}) == 2
 
 
+@pytest.mark.filterwarnings("ignore")  # the libraries' own deprecations
+def test_what_is_read_whole() -> None:
+    """The encoder reads short texts of words that it knows; no long one, whose end it cuts off, nor unknown characters."""
+    encoder = SentenceEncoder(resolve_encoder("all-MiniLM-L6-v2").path)
+    texts = [CARDS[0], "card " * 254, "card " * 255, "你好，世界", "Karte verloren, naïve?", "x" * 30_000, "\U0001f469"]
+    assert encoder.reads_whole(texts) == [True, True, False, False, True, False, False]
+    assert encoder.reads_whole([]) == []
+
+
 def test_clusters_are_the_same_each_time() -> None:
     """The same embeddings give the same labels."""
     embeddings = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)

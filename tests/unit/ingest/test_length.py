@@ -142,3 +142,20 @@ def test_every_byte_of_many_scripts_is_counted(put: Put, read: Read) -> None:
     [request], _ = read(put("in.jsonl", {"url": "/v1/completions", "body": {"prompt": "日本語 👩‍👩‍👧"}}))
     assert request["prompt_tokens"] == len("日本語 👩‍👩‍👧".encode())
     assert ByteTokenizer().decode([request["prompt_token_ids"]]) == ["日本語 👩‍👩‍👧"]
+
+
+@pytest.mark.parametrize(("how", "kept"), [("head", "cde"), ("tail", "abc"), ("middle", "abde")])
+def test_a_prompt_that_is_too_long_can_be_cut(put: Put, read: Read, how: str, kept: str) -> None:
+    """With a policy the row runs, with what is left of its text, and the table says how many tokens it lost."""
+    text = "".join(letter * 100 for letter in "abcde")
+    rows = [{"id": 1, "prompt": text, "max_tokens": 50}, {"id": 2, "prompt": "x" * 10**7}, {"id": 3, "prompt": "hi"}]
+    requests, rejects = read(put("in.jsonl", *rows), tokenizer=ByteTokenizer(400), truncate_prompt=how)
+    assert (rejects, [row["custom_id"] for row in requests]) == ([], ["1", "2", "3"])
+    cut, huge, short = requests
+    assert (cut["prompt_tokens"], cut["max_tokens"]) == (350, 50)
+    assert cut["truncated_tokens"] == 500 - len(cut["text"])
+    assert {letter for letter in kept} <= set(cut["text"])
+    assert ByteTokenizer().decode([cut["prompt_token_ids"]]) == [f"user: {cut['text']}\nassistant: "]
+    assert json.loads(cut["messages"]) == [{"role": "user", "content": cut["text"]}]
+    assert huge["truncated_tokens"] > 9_900_000
+    assert (short["truncated_tokens"], short["text"]) == (0, "hi")
