@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchema
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 from tasks.core.config import MAX_REJECT_RATE, EngineConfig, JournalConfig, ModelConfig, RowConfig, SamplingDefaults
+from tasks.ingest.source_toml import rows_of
 
 _MODEL, _SAMPLING, _ENGINE, _JOURNAL = ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
 
@@ -29,8 +30,8 @@ class Rows(_Form):
     id_column: str | None = Field(default=None, description="Field that holds the id.")
     system: str | None = Field(default=None, description="System prompt for chats that have none.")
     encoding: str | None = Field(default=None, description="Encoding of text files; UTF-8 and what a file shows when empty.")
-    record_path: str | None = Field(default=None, description="Where in a JSON document the array of rows is.")
-    prompt_template: str | None = Field(default=None, description="Makes the prompt of a row's fields, as Jinja2.")
+    record_path: str | None = Field(default=None, description="Where the rows are in JSON, such as data.items.")
+    prompt_template: str | None = Field(default=None, description="Makes the prompt of a row's fields, as Jinja2; @FILE.")
     truncate_prompt: str | None = Field(
         default=None,
         description="Where a prompt beyond the model's context is cut: head, tail, middle; rejected when empty.",
@@ -41,8 +42,8 @@ class Rows(_Form):
 
     @property
     def config(self) -> RowConfig:
-        """The settings that hold for every row."""
-        return RowConfig(**{key: value for key, value in self if key != "max_reject_rate"})
+        """The settings that hold for every row. A template file is read where this is asked, on the worker."""
+        return rows_of({key: value for key, value in self if key != "max_reject_rate"})
 
 
 class Model(_Form):

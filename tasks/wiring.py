@@ -81,10 +81,13 @@ def _ingest(job: Job, display: Display) -> Dataset:
     from tasks.ingest.ingest import ingest as ingest_files
     from tasks.ingest.validate import Validator
 
-    validator = Validator(job.config.input.rows, job.config.sampling, job.served_names, job.model.name)
+    validators = {
+        name: Validator(of.rows, of.sampling, job.served_names, job.model.name, of.priority, of.deadline)
+        for name, of in job.sources.items()
+    }
     return ingest_files(
         job.files,
-        lambda source: validator,
+        validators.__getitem__,
         open_tokenizer(job),
         job.layout,
         dataset_id=job.dataset_id,
@@ -155,15 +158,20 @@ def _plan_row(position: int, batch: Batch, sequence: PlannedSequence) -> Row:
 
 
 def _members(dataset: Dataset) -> Iterator[GroupMember]:
-    for row in read_rows(dataset.request_paths, ["request_id", "source", "text", "prompt_token_ids", "sampling", "n"]):
+    names = ("request_id", "source", "text", "n", "priority", "deadline")
+    for row in read_rows(dataset.request_paths, [*names, "prompt_token_ids", "sampling"]):
         prompt, sampling = tuple(row["prompt_token_ids"]), SamplingParams.from_json(row["sampling"])
-        yield GroupMember(row["request_id"], row["source"], row["text"], prompt, sampling, row["n"])
+        yield GroupMember(prompt_token_ids=prompt, sampling=sampling, **{name: row[name] for name in names})
 
 
 def _groups(job: Job, dataset: Dataset) -> list[PrefixGroup]:
     members = {member.request_id: member for member in _members(dataset)}
+    placed = list(read_rows(job.run.groups, ["request_id", "source", "group_id", "duplicate_of"]))
+    for row in placed:
+        if (original := row["duplicate_of"]) is not None:
+            members[original] = members[original].as_urgent_as(members[row["request_id"]])
     groups: dict[tuple[str, str], list[GroupMember]] = {}
-    for row in read_rows(job.run.groups):
+    for row in placed:
         if row["duplicate_of"] is None:
             groups.setdefault((row["source"], row["group_id"]), []).append(members[row["request_id"]])
     return [PrefixGroup(source, group_id, tuple(of)) for (source, group_id), of in groups.items()]
