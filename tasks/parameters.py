@@ -65,6 +65,9 @@ class Sampling(_Form):
     max_tokens: int = Field(default=_SAMPLING.max_tokens, ge=1, description="Most output tokens of an answer.")
     temperature: float = Field(default=_SAMPLING.temperature, ge=0, le=2, description="0 is greedy.")
     seed: int = Field(default=_SAMPLING.seed, description="Source of the seeds of sampled requests that bring none.")
+    top_p: float = Field(default=_SAMPLING.top_p, gt=0, le=1, description="Share of the likeliest tokens to sample from.")
+    top_k: int = Field(default=_SAMPLING.top_k, ge=0, lt=2**31, description="Number of them; 0 for all.")
+    stop: list[str] = Field(default=[], description="Texts that end an answer.")
 
 
 class Engine(_Form):

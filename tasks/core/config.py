@@ -80,15 +80,24 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """What a request gets that does not say otherwise. `seed` feeds the seeds of sampled requests that bring none."""
+    """What a request gets that does not say otherwise, as in SamplingParams; `top_p` and `top_k` where it is sampled.
+
+    `seed` feeds the seeds of sampled requests that bring none.
+    """
 
     max_tokens: int = 512
     temperature: float = 0.0
     seed: int = 0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _check(0 <= self.temperature <= 2, "temperature", self.temperature, "between 0 and 2")
+        _check(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _check(0 <= self.top_k < 2**31, "top_k", self.top_k, "a number of tokens, or 0 for all")
+        _check("" not in self.stop, "stop", list(self.stop), "texts that are not empty")
 
 
 @dataclass(frozen=True, slots=True)

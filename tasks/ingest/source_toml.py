@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.core.config import RowConfig, SourceConfig
 from tasks.core.errors import ConfigError
-from tasks.ingest.protocol import first_error
+from tasks.ingest.protocol import Text, first_error
 from tasks.ingest.sources import TEMPLATE_SUFFIXES, SourceFile, source_folders
 
 NAME = "source.toml"
@@ -29,6 +29,9 @@ class _Sampling(BaseModel):
     max_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    stop: list[Text] | None = None
 
 
 class _Source(BaseModel):
@@ -159,6 +162,8 @@ def _over(default: SourceConfig, said: _Source, path: Path) -> SourceConfig:
     elif {"prompt_column", "messages_column"} & rows.keys():
         rows["prompt_template"] = None  # the run's template is for sources that say nothing of their columns
     sampling = said.sampling.model_dump(exclude_unset=True) if said.sampling else {}
+    if "stop" in sampling:
+        sampling["stop"] = tuple(sampling["stop"])
     return SourceConfig(
         replace(default.rows, **rows),
         replace(default.sampling, **sampling),

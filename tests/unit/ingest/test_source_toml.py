@@ -32,6 +32,9 @@ deadline = 2026-12-01T06:00:00-05:00
 max_tokens = 7
 temperature = 0.5
 seed = 9
+top_p = 0.9
+top_k = 40
+stop = ["END", "Q:"]
 """
 
 
@@ -48,7 +51,10 @@ def test_everything_that_it_can_say(put: Put, tmp_path: Path) -> None:
     found = configs(tmp_path / "in", default=default)
     rows = RowConfig("jsonl", "cp1252", "data.items", "question", "chat", "key", "{{ a }}", "Be brief.", "tail")
     due = datetime(2026, 12, 1, 11, tzinfo=UTC)
-    assert found == {"mails": SourceConfig(rows, SamplingDefaults(7, 0.5, 9), -3, due), "other": default}
+    assert found == {
+        "mails": SourceConfig(rows, SamplingDefaults(7, 0.5, 9, 0.9, 40, ("END", "Q:")), -3, due),
+        "other": default,
+    }
 
 
 def test_what_it_does_not_say(put: Put, tmp_path: Path) -> None:
@@ -126,6 +132,10 @@ WRONG: list[tuple[str | bytes, str]] = [
     ("[sampling]\nmax_tokens = 1.5", "sampling.max_tokens: "),
     ("[sampling]\nmax_tokens = 0", "max_tokens must be at least 1"),
     ("[sampling]\ntemperature = 3", "temperature must be between 0 and 2"),
+    ("sampling.top_p = 0", "top_p must be above 0"),
+    ("sampling.top_k = -1", "top_k must be a number of tokens"),
+    ("sampling.stop = ['']", "stop must be texts that are not empty"),
+    ("sampling.stop = 'END'", "sampling.stop: "),
     ("format = 'xlsx'", "format must be one of"),
     ("truncate_prompt = 'left'", "truncate_prompt must be one of"),
     ("deadline = '2026-12-01T06:00:00Z'", "deadline: "),
