@@ -117,7 +117,8 @@ class PromptTemplate:
                 if num_chars > _MAX_CHARS:
                     raise TooMuch(f"a prompt of more than {_MAX_CHARS:,} characters")
         except UndefinedError as error:
-            raise RowError("no_field", f"prompt template: {error}; the row has {_named(content)}") from error
+            around = "" if up is None else f", and up has {_named(up)}"
+            raise RowError("no_field", f"prompt template: {error}; the row has {_named(content)}{around}") from error
         except TooMuch as error:
             raise RowError("template_error", f"prompt template: it asks for {error}") from error
         except Exception as error:  # of whatever type: the template is a program of the user's

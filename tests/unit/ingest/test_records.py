@@ -95,6 +95,14 @@ def test_what_encloses_is_not_what_the_record_has(put: Put, read: Read) -> None:
     assert (request["text"], request["max_tokens"]) == ("3 5", 512)
 
 
+def test_a_field_that_lies_further_up(put: Put, read: Read) -> None:
+    """Only the record's own fields stand by themselves; the reject shows where the missing one is."""
+    _, [reject] = read(
+        put("in.jsonl", {"context": "c", "qas": [{"q": "q1"}]}), record_path="qas", prompt_template="{{ context }}"
+    )
+    assert reject["message"].endswith("no field 'context'; the row has 'q', and up has 'context', 'qas'")
+
+
 def test_objects_on_the_way(put: Put, read: Read) -> None:
     """An object is entered as well, encloses what is in it, and may be the record itself."""
     path = put("in.jsonl", {"a": {"b": {"prompt": "hi"}, "c": "x"}})
