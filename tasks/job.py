@@ -17,7 +17,7 @@ from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import RUNNING, Manifest
 from tasks.engine.models import DEFAULT_MODEL, ResolvedModel, resolve_model
 from tasks.ingest.source_toml import read_source_configs
-from tasks.ingest.sources import SourceFile, digest_files, discover
+from tasks.ingest.sources import SourceFile, digest_file, discover
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Layout, Run
 from tasks.storage.lock import RunLock
@@ -38,7 +38,8 @@ class Job:
     fingerprint: str
     dataset_id: str
     model: ResolvedModel
-    files: tuple[SourceFile, ...]
+    files: tuple[tuple[SourceFile, str], ...]
+    """Each input file with the BLAKE2b of its bytes."""
     sources: Mapping[str, SourceConfig] = field(default_factory=dict)
     """What holds for the rows of each source."""
 
@@ -49,6 +50,11 @@ class Job:
     @property
     def lock(self) -> RunLock:
         return RunLock(self.run.lock)
+
+    @property
+    def tokens(self) -> str:
+        """What the token ids of a text depend on, and whether they fit: the model's files, and the context."""
+        return f"{self.model.fingerprint} {self.config.model.max_model_len}"
 
     @property
     def is_echo(self) -> bool:
@@ -101,19 +107,20 @@ class Job:
 
 def open_job(config: Config) -> Job:
     """Find the files and the model, and name the run. Raises InputError or ConfigError when one of them is not there."""
-    files = discover(config.input.paths, config.input.source)
+    files = tuple((file, digest_file(file)) for file in discover(config.input.paths, config.input.source))
     model = _model(config.model.name)
     given, asked = config.input, config.model
     default = SourceConfig(given.rows, config.sampling)
-    sources = read_source_configs(files, given.paths, given.source, default)
+    sources = read_source_configs([file for file, _ in files], given.paths, given.source, default)
     dataset = (given.rows, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
     whole = (given.rows, config.sampling)
     apart = [(name, of.rows, of.sampling) for name, of in sources.items() if (of.rows, of.sampling) != whole]
-    dataset_id = _digest(digest_files(files), model.fingerprint, *dataset, *apart)
+    named = [(file.source, file.name, digest) for file, digest in files]
+    dataset_id = _digest(named, model.fingerprint, *dataset, *apart)
     fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software())
     night = config.logical_date.isoformat() if config.logical_date else "adhoc"
     run = layout_of(config).run(f"{night}-{fingerprint[:12]}")
-    return Job(config, run, fingerprint, dataset_id[:16], model, tuple(files), sources)
+    return Job(config, run, fingerprint, dataset_id[:16], model, files, sources)
 
 
 def _model(name: str) -> ResolvedModel:

@@ -50,6 +50,7 @@ def run_night(config: Config, stages: Stages, display: Display) -> Night:
         known = job.manifest()
         if known is not None and known.state == DONE:
             if is_whole(job.run.results) and is_whole(job.run.failures):
+                stages.ingest(job, display)  # which is done, but its tables may have been damaged since
                 return Night(known, job.run.results, stages.query(job), was_done=True)
             display.note("the results are damaged or gone: collected again from the journal")
         elif known is None and job.run.manifest.exists():

@@ -37,8 +37,8 @@ class Display(Protocol):
         """A stage of which nothing can be counted has begun."""
         ...
 
-    def rows(self, num_rows: int) -> None:
-        """So many input rows have been read."""
+    def reading(self, num_rows: int, size: int, total: int) -> None:
+        """So many input rows have been read, out of `size` of all `total` bytes."""
         ...
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
@@ -75,9 +75,10 @@ class LogDisplay:
     def stage(self, word: str) -> None:
         _log.info("%s", word, extra={"action": "stage"})
 
-    def rows(self, num_rows: int) -> None:
+    def reading(self, num_rows: int, size: int, total: int) -> None:
         if self._is_time():
-            _log.info("%d rows read", num_rows, extra={"action": "ingest"})
+            share = 100 * size / total if total else 100
+            _log.info("%d rows read, %.0f %% of the input", num_rows, share, extra={"action": "ingest"})
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         if not self._is_time():
@@ -128,8 +129,8 @@ class BarDisplay:
     def stage(self, word: str) -> None:
         self._show(word, 0, None, "")
 
-    def rows(self, num_rows: int) -> None:
-        self._show("reading rows", num_rows, None, "")
+    def reading(self, num_rows: int, size: int, total: int) -> None:
+        self._show("reading, in MB", size // 1_000_000, -(-total // 1_000_000), f"{num_rows:,} rows")
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         rate = f"{rate_of(report):,.0f} tokens/s" if report.get("seconds") else ""

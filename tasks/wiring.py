@@ -81,6 +81,7 @@ def _ingest(job: Job, display: Display) -> Dataset:
     from tasks.ingest.ingest import ingest as ingest_files
     from tasks.ingest.validate import Validator
 
+    total = sum(file.path.stat().st_size for file, _ in job.files)
     validators = {
         name: Validator(of.rows, of.sampling, job.served_names, job.model.name, of.priority, of.deadline)
         for name, of in job.sources.items()
@@ -90,9 +91,10 @@ def _ingest(job: Job, display: Display) -> Dataset:
         validators.__getitem__,
         open_tokenizer(job),
         job.layout,
+        tokens=job.tokens,
         dataset_id=job.dataset_id,
         ds=(job.config.logical_date or datetime.now(UTC).date()).isoformat(),
-        on_rows=display.rows,
+        on_progress=lambda rows, size: display.reading(rows, size, total),
     )
 
 

@@ -61,6 +61,10 @@ class Tokenizer(Protocol):
         """A chat through the model's chat template, ready for the assistant's turn. Raises ValueError with the reason."""
         ...
 
+    def render_turns(self, roles: tuple[str, ...], contents: Sequence[str]) -> str:
+        """The same for a chat whose turns have a role and a text and nothing else; fast for roles that came before."""
+        ...
+
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         """Token ids of each prompt; a rendered one already holds its special tokens."""
         ...

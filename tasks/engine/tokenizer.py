@@ -5,13 +5,15 @@ prompt. The only importer of the tokenizer library, and only when a tokenizer is
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from tasks.core.errors import ConfigError
+from tasks.engine.frames import Frame, ObservedError, holes, may_have_frames
 
 _CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "model_max_length")
+_MAX_FRAMES = 4096
 
 
 class ModelTokenizer:
@@ -30,10 +32,39 @@ class ModelTokenizer:
         self.max_model_len = context_length(folder, max_model_len)
         self.max_token_bytes = max(len(token.encode("utf-8")) for token in self._tokenizer.get_vocab())
         self.vocab_size = len(self._tokenizer)
+        self._core: Any = getattr(self._tokenizer, "backend_tokenizer", None)
+        if self._core is not None:
+            self._core.no_truncation()
+            self._core.no_padding()
+        self._frames: dict[tuple[object, ...], Frame | None] = {}
+        template = self._tokenizer.chat_template
+        self._has_frames = isinstance(template, str) and may_have_frames(template)
 
     def render(self, messages: list[dict[str, object]]) -> str:
         """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph."""
-        turns = [_flat(message) for message in messages]
+        return self._render([_flat(message) for message in messages])
+
+    def render_turns(self, roles: tuple[str, ...], contents: Sequence[str]) -> str:
+        """The same for a chat whose turns are text alone: by a frame, where the template has one for these roles."""
+        if roles not in self._frames:
+            if len(self._frames) >= _MAX_FRAMES:
+                self._frames.clear()
+            self._frames[roles] = self._frame(roles, contents)
+        if (frame := self._frames[roles]) is not None:
+            return frame.filled(contents)
+        return self.render(_turns(roles, contents))
+
+    def _frame(self, roles: tuple[str, ...], contents: Sequence[str]) -> Frame | None:
+        """The frame of chats with these roles, tried out on one of them; None where there is none."""
+        if not self._has_frames:
+            return None
+        try:
+            frame = Frame(self.render(_turns(roles, holes(len(roles)))))
+            return frame if frame.filled(contents) == self.render(_turns(roles, contents)) else None
+        except (ValueError, ObservedError):
+            return None
+
+    def _render(self, turns: list[dict[str, object]]) -> str:
         if self._tokenizer.chat_template is None:
             return "\n\n".join(str(turn["content"]) for turn in turns)
         try:
@@ -50,9 +81,14 @@ class ModelTokenizer:
             places = [place for place, add in enumerate(plain) if add == add_special_tokens]
             if places:
                 texts = [prompts[place] for place in places]
-                ids = self._tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
-                encoded |= dict(zip(places, ids, strict=True))
+                encoded |= zip(places, self._encode(texts, add_special_tokens), strict=True)
         return [encoded[place] for place in range(len(prompts))]
+
+    def _encode(self, texts: list[str], add_special_tokens: bool) -> Iterable[list[int]]:
+        """By the library's own core where there is one: what transformers puts around it takes as long again."""
+        if self._core is None:
+            return cast("list[list[int]]", self._tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"])
+        return (one.ids for one in self._core.encode_batch_fast(texts, add_special_tokens=add_special_tokens))
 
     def text(self, token_ids: Sequence[int]) -> str:
         """The text of these ids, special tokens left out."""
@@ -76,6 +112,9 @@ class ByteTokenizer:
     def render(self, messages: list[dict[str, object]]) -> str:
         return "".join(f"{turn['role']}: {turn['content']}\n" for turn in map(_flat, messages)) + "assistant: "
 
+    def render_turns(self, roles: tuple[str, ...], contents: Sequence[str]) -> str:
+        return self.render(_turns(roles, contents))
+
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         return [[byte + 1 for byte in prompt.encode("utf-8")] for prompt in prompts]
 
@@ -84,6 +123,10 @@ class ByteTokenizer:
 
     def decode(self, token_ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.text(ids) for ids in token_ids]
+
+
+def _turns(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, object]]:
+    return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
 
 
 def _flat(message: dict[str, object]) -> dict[str, object]:

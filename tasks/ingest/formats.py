@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import orjson
 
 from tasks.core.config import RowConfig
 from tasks.core.errors import DamageError
+from tasks.ingest.blocks import Block, read_jsonl_blocks
 from tasks.ingest.delimited import read_csv
 from tasks.ingest.json_document import names_to_array, read_json_document, record_path_of
 from tasks.ingest.jsonl import parse_row, read_jsonl
@@ -23,10 +25,24 @@ _HEAD = 65_536
 
 def read_file(file: SourceFile, config: RowConfig, on_bytes: Callable[[int], None] = lambda _: None) -> Iterator[Row]:
     """The rows of a file in order; `on_bytes` hears how many more of the file's bytes have been read."""
+    return _whole(_records(file, config), file, on_bytes)
+
+
+def read_file_in_blocks(file: SourceFile, config: RowConfig, on_bytes: Callable[[int], None]) -> Iterator[Row | Block]:
+    """The same, but the lines of JSON lines a block at a time, where each is a row whose fields stand for themselves."""
+    is_jsonl = (config.format or file.format) == "jsonl" and config.record_path is None and config.prompt_template is None
+    return _whole(read_jsonl_blocks(file.path) if is_jsonl else _records(file, config), file, on_bytes)
+
+
+_R = TypeVar("_R", Row, Row | Block)
+
+
+def _whole(rows: Iterator[_R], file: SourceFile, on_bytes: Callable[[int], None]) -> Iterator[_R | Row]:
+    """The rows, and one fault more when the file ends too early."""
     last = 0
     try:
-        for row in _records(file, config):
-            last = max(last, row.line)
+        for row in rows:
+            last = max(last, row.last_line if isinstance(row, Block) else row.line)
             yield row
         on_bytes(file.path.stat().st_size)
     except (*BROKEN, DamageError) as error:

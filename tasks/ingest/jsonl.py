@@ -22,14 +22,21 @@ def read_jsonl(path: Path, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Row]:
         number, offset = 1, 0
         while line := stream.readline(max_row_bytes):
             is_cut = len(line) == max_row_bytes and not line.endswith(b"\n")
-            rest = _skip_line(stream) if is_cut else 0
-            data = line.removeprefix(_BOM).rstrip(b"\r\n")  # also where two files with a BOM were put together
-            if is_cut or data.strip():
-                yield Row(number, offset, raw_text(data), _too_large(max_row_bytes) if is_cut else parse_row(data))
+            rest = skip_line(stream) if is_cut else 0
+            if row := row_of(line, number, offset, max_row_bytes if is_cut else None):
+                yield row
             number, offset = number + 1, offset + len(line) + rest
 
 
-def _skip_line(stream: BinaryIO) -> int:
+def row_of(line: bytes, number: int, offset: int, cut_at: int | None = None) -> Row | None:
+    """A line as a row; None when it is blank. One that was cut, at so many bytes, is a fault."""
+    data = line.removeprefix(_BOM).rstrip(b"\r\n")  # also where two files with a BOM were put together
+    if cut_at is None and not data.strip():
+        return None
+    return Row(number, offset, raw_text(data), parse_row(data) if cut_at is None else _too_large(cut_at))
+
+
+def skip_line(stream: BinaryIO) -> int:
     """Read to the end of the line; how many bytes that was."""
     size = 0
     while part := stream.readline(1 << 20):

@@ -126,14 +126,10 @@ def _source_file(source: str, path: Path, name: str) -> SourceFile:
     return SourceFile(as_unicode(source), path, as_unicode(name))
 
 
-def digest_files(files: Sequence[SourceFile]) -> str:
-    """A hexadecimal BLAKE2b over the sources, names and bytes of all files. Raises InputError for an unreadable one."""
-    total = hashlib.blake2b(digest_size=32)
-    for file in files:
-        total.update(f"{file.source}\0{file.name}\0".encode())
-        try:
-            with file.path.open("rb") as stream:
-                total.update(hashlib.file_digest(stream, "blake2b").digest())
-        except OSError as error:
-            raise InputError(f"cannot read {file.path}: {error.strerror}") from error
-    return total.hexdigest()
+def digest_file(file: SourceFile) -> str:
+    """The hexadecimal BLAKE2b of a file's bytes. Raises InputError for an unreadable one."""
+    try:
+        with file.path.open("rb") as stream:
+            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {file.path}: {error.strerror}") from error

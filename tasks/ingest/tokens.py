@@ -1,52 +1,52 @@
-"""Requests to requests with token ids, many at a time; a prompt that the model cannot hold becomes a Fault."""
+"""What rows ask, with token ids, many at a time; a prompt that the model cannot hold becomes a Fault."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from tasks.core.protocols import Tokenizer
-from tasks.core.request import Request, SamplingParams
+from tasks.core.request import SamplingParams
+from tasks.ingest.asked import Asked
 from tasks.ingest.rows import Fault
 
-
-def prompt_of(request: Request, tokenizer: Tokenizer) -> str | Fault:
-    """The text that the model reads; one that is far too long is found out by its bytes, without tokenising it."""
-    text = request.text
-    if request.messages is not None:
-        try:
-            text = tokenizer.render(json.loads(request.messages))
-        except ValueError as error:
-            return Fault("chat_template", f"the model's chat template refuses these messages: {error}")
-    fewest = len(text.encode("utf-8")) // tokenizer.max_token_bytes
-    if fewest >= tokenizer.max_model_len:
-        return _too_long(f"at least {fewest}", tokenizer.max_model_len)
-    return text
+TokenIds = Sequence[int]
 
 
-def tokenise(asked: Sequence[tuple[Request, str]], tokenizer: Tokenizer) -> list[Request | Fault]:
-    """One outcome per request, in order; each comes with its prompt.
+def tokenise(asked: Sequence[Asked], tokenizer: Tokenizer) -> list[TokenIds | Fault]:
+    """One outcome per row, in order.
 
     `max_tokens` is cut to the room that the prompt leaves in the model's context; a prompt that leaves room for no token
-    is a Fault with both numbers.
+    is a Fault with both numbers. One that is far too long is found out by its bytes, without tokenising it.
     """
-    rendered = [request.messages is not None for request, _ in asked]
-    encoded = tokenizer.encode([prompt for _, prompt in asked], rendered=rendered)
-    return [_fitted(request, ids, tokenizer) for (request, _), ids in zip(asked, encoded, strict=True)]
+    outcomes: list[TokenIds | Fault] = [_too_long_by_bytes(one.prompt, tokenizer) or () for one in asked]
+    places = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, Fault)]
+    prompts = [asked[place].prompt for place in places]
+    rendered = [asked[place].messages is not None for place in places]
+    for place, ids in zip(places, tokenizer.encode(prompts, rendered=rendered), strict=True):
+        outcomes[place] = _fitted(asked[place], ids, tokenizer)
+    return outcomes
 
 
-def _fitted(request: Request, ids: list[int], tokenizer: Tokenizer) -> Request | Fault:
+def _too_long_by_bytes(prompt: str, tokenizer: Tokenizer) -> Fault | None:
+    most = tokenizer.max_model_len * tokenizer.max_token_bytes
+    if 4 * len(prompt) < most:  # a character has at most four bytes
+        return None
+    fewest = len(prompt.encode("utf-8")) // tokenizer.max_token_bytes
+    return _too_long(f"at least {fewest}", tokenizer.max_model_len) if fewest >= tokenizer.max_model_len else None
+
+
+def _fitted(asked: Asked, ids: TokenIds, tokenizer: Tokenizer) -> TokenIds | Fault:
     max_model_len = tokenizer.max_model_len
     room = max_model_len - len(ids)
     if room < 1:
         return _too_long(str(len(ids)), max_model_len)
     if not ids:
         return Fault("empty_prompt", "the model's tokenizer makes nothing of this text")
-    sampling = request.sampling
-    if unknown := _unknown_token(sampling, tokenizer.vocab_size):
+    sampling = asked.sampling
+    if (sampling.stop_token_ids or sampling.logit_bias) and (unknown := _unknown_token(sampling, tokenizer.vocab_size)):
         return unknown
     if sampling.max_tokens > room:
-        sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
-    return replace(request, prompt_token_ids=tuple(ids), sampling=sampling)
+        asked.sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
+    return ids
 
 
 def _unknown_token(sampling: SamplingParams, vocab_size: int) -> Fault | None:

@@ -1,11 +1,11 @@
 """A row to a Request or to the Fault that says why not. Pure; the tokens come later."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import orjson
 from pydantic import ValidationError
 
@@ -13,6 +13,7 @@ from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.request import Request
 from tasks.ingest.protocol import (
     JSON_CELLS,
+    NOT_HONOURED,
     BatchLine,
     ChatBody,
     CompletionBody,
@@ -27,8 +28,11 @@ from tasks.ingest.sampling import sampling_of
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.template import prompted
 
-_ID_COLUMNS = ("custom_id", "id", "request_id")
-_MAX_ID_CHARS = 512
+ID_COLUMNS = ("custom_id", "id", "request_id")
+MAX_ID_CHARS = 512
+NOT_PLAIN = (*NOT_HONOURED, "url", "body", "method")
+"""Fields that a plain row may have, but not without a closer look."""
+
 _ENDPOINTS = "/v1/chat/completions and /v1/completions"
 
 
@@ -42,6 +46,12 @@ class Validator:
     model: str
     priority: int = 0
     deadline: datetime | None = None
+
+    @property
+    def identity(self) -> str:
+        """All that shapes what becomes of a row, as text that is the same in every process."""
+        served = None if self.served is None else sorted(self.served)
+        return repr((self.config, self.defaults, served, self.model, self.priority, self.deadline))
 
     def request(self, file: SourceFile, row: Row) -> Request | Fault:
         """The row as a request without token ids, or what is wrong with it."""
@@ -65,7 +75,7 @@ class Validator:
             return None
         given = row.content.get("custom_id") if self._is_batch_line(row.content) else self._plain_id(row)
         is_shown = isinstance(given, str | int) and not isinstance(given, bool)
-        return str(given)[:_MAX_ID_CHARS] if is_shown else None
+        return str(given)[:MAX_ID_CHARS] if is_shown else None
 
     def _is_batch_line(self, content: Mapping[str, Any]) -> bool:
         """Whether it is a line of an OpenAI batch file; a table may well have columns that are named `url` or `body`.
@@ -136,7 +146,7 @@ class Validator:
         """The id that a plain row brings, or None. Raises RowError when the column that must have it is not there."""
         content = {} if isinstance(row.content, Fault) else row.content
         if self.config.id_column is None:
-            return next((content[column] for column in _ID_COLUMNS if not _is_blank(content.get(column))), None)
+            return next((content[column] for column in ID_COLUMNS if not _is_blank(content.get(column))), None)
         try:
             return field_at(content if row.up is None else {**content, "up": row.up}, self.config.id_column)
         except LookupError:
@@ -151,7 +161,7 @@ class Validator:
         asked = [turn.flat_text for turn in turns if turn.role == "user"]
         text = asked[-1] if asked else ""
         _check_text(text, self.config.messages_column)
-        messages = json.dumps([turn.as_given() for turn in turns], ensure_ascii=False)
+        messages = msgspec.json.encode([turn.as_given() for turn in turns]).decode()
         return self._build(file, row, custom_id, messages, text, body, model)
 
     def _build(
@@ -226,6 +236,6 @@ def _identity(custom_id: Any) -> str | None:
     if isinstance(custom_id, bool) or not isinstance(custom_id, str | int):
         raise RowError("invalid_id", f"the id must be text or a whole number, not {type(custom_id).__name__}")
     name = str(custom_id)
-    if "\0" in name or len(name) > _MAX_ID_CHARS:
-        raise RowError("invalid_id", f"the id must be at most {_MAX_ID_CHARS} characters, without a NUL among them")
+    if "\0" in name or len(name) > MAX_ID_CHARS:
+        raise RowError("invalid_id", f"the id must be at most {MAX_ID_CHARS} characters, without a NUL among them")
     return name

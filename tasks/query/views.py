@@ -77,24 +77,43 @@ def named_queries() -> dict[str, str]:
 def _create_views(connection: duckdb.DuckDBPyConnection, layout: Layout) -> None:
     data = layout.data.resolve()
     tables = {
-        "requests": (data / "requests", "ds=*/source=*/*.parquet", REQUESTS),
-        "rejects": (data / "rejects", "ds=*/source=*/*.parquet", REJECTS),
         "results": (data / "runs", "*/results/*.parquet", RESULTS),
         "failures": (data / "runs", "*/failures/*.parquet", FAILURES),
     }
     for name, (folder, pattern, schema) in tables.items():
         connection.execute(f"CREATE VIEW {name} AS {_table(folder, pattern, schema)}")
+    for name, schema in (("requests", REQUESTS), ("rejects", REJECTS)):
+        connection.execute(f"CREATE VIEW {name} AS {_of_datasets(data, name, schema)}")
     connection.execute(f"CREATE VIEW runs AS {_runs(data / 'runs')}")
 
 
-def _table(folder: Path, pattern: str, schema: pa.Schema) -> str:
+def _table(folder: Path, pattern: str, schema: pa.Schema, options: str = "filename = false") -> str:
     """All parts under the declared columns; one that an older version wrote has NULL where it has no such column."""
     columns = ", ".join(f'"{column}"' for column in schema.names)
     nothing = ", ".join(f'CAST(NULL AS {_duckdb_type(field.type)}) AS "{field.name}"' for field in schema)
     if not any(folder.glob(pattern)):
         return f"SELECT {nothing} WHERE false"
-    parts = f"SELECT * FROM read_parquet({_quoted(folder / pattern)}, hive_partitioning = false, union_by_name = true)"
+    files = _quoted(folder / pattern)
+    parts = f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true, {options})"
     return f"SELECT {columns} FROM (SELECT {nothing} WHERE false UNION ALL BY NAME {parts})"
+
+
+def _of_datasets(data: Path, name: str, schema: pa.Schema) -> str:
+    """The rows of a table with the dataset that they are in; a part may be in several, and counts when it is in one.
+
+    Parts are known by their names, so that the folder can be moved.
+    """
+    rows = _table(data / name, "ds=*/source=*/*.parquet", pa.schema([*schema, ("filename", pa.string())]), "filename = true")
+    if not any((data / "requests" / "_datasets").glob("*.json")):
+        return f"SELECT CAST(NULL AS VARCHAR) AS dataset_id, * EXCLUDE (filename) FROM ({rows}) WHERE false"
+    column = "request_parts" if name == "requests" else "reject_parts"
+    kinds = "{dataset_id: 'VARCHAR', request_parts: 'VARCHAR[]', reject_parts: 'VARCHAR[]'}"
+    files = f"read_json({_quoted(data / 'requests' / '_datasets' / '*.json')}, columns = {kinds}, format = 'auto')"
+    parts = f"SELECT dataset_id, parse_filename(unnest({column})) AS part FROM {files}"
+    return (
+        f"SELECT dataset_id, rows.* EXCLUDE (filename) FROM ({rows}) rows JOIN ({parts}) parts "
+        "ON parts.part = parse_filename(rows.filename)"
+    )
 
 
 def _runs(folder: Path) -> str:

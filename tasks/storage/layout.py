@@ -29,14 +29,19 @@ class Layout:
         """Written last of a dataset's files: it exists when the dataset is whole."""
         return self.data / "requests" / "_datasets" / f"{dataset_id}.json"
 
-    def requests_part(self, ds: str, source: str, dataset_id: str) -> Path:
-        return self._part("requests", ds, source, dataset_id)
+    @property
+    def parts(self) -> Path:
+        """What is known of the parts of the two tables."""
+        return self.data / "requests" / "_parts"
 
-    def rejects_part(self, ds: str, source: str, dataset_id: str) -> Path:
-        return self._part("rejects", ds, source, dataset_id)
+    def requests_part(self, ds: str, source: str, part_id: str) -> Path:
+        return self._part("requests", ds, source, part_id)
 
-    def _part(self, table: str, ds: str, source: str, dataset_id: str) -> Path:
-        return self.data / table / f"ds={ds}" / f"source={_partition(source)}" / f"{dataset_id}.parquet"
+    def rejects_part(self, ds: str, source: str, part_id: str) -> Path:
+        return self._part("rejects", ds, source, part_id)
+
+    def _part(self, table: str, ds: str, source: str, part_id: str) -> Path:
+        return self.data / table / f"ds={ds}" / f"source={_partition(source)}" / f"{part_id}.parquet"
 
     def run(self, run_id: str) -> "Run":
         return Run(run_id, self.runs / run_id, self.checkpoints / run_id)

@@ -6,6 +6,7 @@ pyarrow besides the query room.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ _TOKENS = pa.list_(pa.int32())
 
 REQUESTS = pa.schema(
     [
-        ("dataset_id", pa.string()),
         ("ds", pa.string()),
         ("request_id", pa.string()),
         ("custom_id", pa.string()),
@@ -46,7 +46,6 @@ REQUESTS = pa.schema(
 
 REJECTS = pa.schema(
     [
-        ("dataset_id", pa.string()),
         ("ds", pa.string()),
         ("source", pa.string()),
         ("file", pa.string()),
@@ -134,18 +133,27 @@ FAILURES = pa.schema(
 _ROWS_PER_GROUP = 4096
 _VALUES_PER_GROUP = 8_000_000
 """Token ids and characters, so that a group of long prompts fits into memory."""
+_BYTES_PER_GROUP = 16 << 20
 
 Row = Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A column that has one value in all rows."""
+
+    value: Any
+
+
 class TableWriter:
-    """Rows in, row groups out."""
+    """Rows in, row groups out; one at a time, or many by their columns."""
 
     def __init__(self, writer: pq.ParquetWriter, schema: pa.Schema) -> None:
         self._writer = writer
         self._schema = schema
         self._rows: list[Row] = []
         self._num_values = 0
+        self._batches: list[pa.RecordBatch] = []
         self.num_rows = 0
 
     def append(self, row: Row) -> None:
@@ -156,10 +164,26 @@ class TableWriter:
         if len(self._rows) >= _ROWS_PER_GROUP or self._num_values >= _VALUES_PER_GROUP:
             self.flush()
 
+    def extend(self, columns: Mapping[str, Sequence[Any] | Constant], num_rows: int) -> None:
+        """Keep many rows for the next row group, given by their columns."""
+        arrays = [_column(columns[field.name], field.type, num_rows) for field in self._schema]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self.num_rows += num_rows
+        if sum(batch.nbytes for batch in self._batches) >= _BYTES_PER_GROUP:
+            self.flush()
+
     def flush(self) -> None:
         """Hand the kept rows over as one row group."""
-        self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-        self._rows, self._num_values = [], 0
+        if self._rows:
+            self._batches += pa.Table.from_pylist(self._rows, schema=self._schema).to_batches()
+        self._writer.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
+        self._rows, self._num_values, self._batches = [], 0, []
+
+
+def _column(values: Sequence[Any] | Constant, kind: pa.DataType, num_rows: int) -> pa.Array:
+    if isinstance(values, Constant):
+        return pa.repeat(pa.scalar(values.value, kind), num_rows)
+    return pa.array(values, kind)
 
 
 @contextmanager
@@ -197,14 +221,24 @@ def read_rows(
     """The rows of one or several files in order, a row group's worth in memory at a time; not those that have one of the
     values that `without` gives for a column. Raises DamageError when a file is not what was written."""
     for path in [paths] if isinstance(paths, Path) else paths:
-        try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                for batch in file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns)):
-                    yield from _filtered(batch, without).to_pylist()
-        except (FileNotFoundError, PermissionError):
-            raise
-        except (pa.ArrowException, OSError) as error:
-            raise DamageError(f"{path} is damaged: {error}") from error
+        for batch in _read_batches(path, columns):
+            yield from _filtered(batch, without).to_pylist()
+
+
+def _read_batches(path: Path, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            yield from file.iter_batches(batch_size=_ROWS_PER_GROUP, columns=columns and list(columns))
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DamageError(f"{path} is damaged: {error}") from error
+
+
+def read_column(path: Path | str, name: str) -> Iterator[list[Any]]:
+    """One column of a file, a row group at a time. Raises DamageError when it is not what was written."""
+    for batch in _read_batches(Path(path), [name]):
+        yield batch[name].to_pylist()
 
 
 def _filtered(batch: pa.RecordBatch, without: Mapping[str, Sequence[int]]) -> pa.RecordBatch:

@@ -15,7 +15,6 @@ FILES = {
     "the manifest": "data/runs/*/manifest.json",
     "the dataset's manifest": "data/requests/_datasets/*.json",
     "the requests": "data/requests/ds=*/source=*/*.parquet",
-    "the rejects": "data/rejects/ds=*/source=*/*.parquet",
     "the groups": "data/runs/*/groups/*.parquet",
     "the plan": "data/runs/*/plan/*.parquet",
     "the plan's checksums": "data/runs/*/plan/_SHA256SUMS",

@@ -16,7 +16,7 @@ from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.dataset import Dataset
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import discover
+from tasks.ingest.sources import digest_file, discover
 from tasks.ingest.validate import Validator
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import read_rows
@@ -78,9 +78,9 @@ def ingested(path: Path, content: bytes) -> tuple[Dataset, Rows, Rows]:
     path.write_bytes(content)
     layout = Layout(path.parent / "data", path.parent / "checkpoints")
     validator = Validator(RowConfig(), SamplingDefaults(), frozenset(["smol"]), "smol")
-    dataset = ingest(
-        discover([path], None), lambda _: validator, ByteTokenizer(512), layout, dataset_id="d", ds="2026-01-02"
-    )
+    files = [(file, digest_file(file)) for file in discover([path], None)]
+    rules: dict[str, Any] = {"validator_of": lambda _: validator, "tokenizer": ByteTokenizer(512)}
+    dataset = ingest(files, layout=layout, tokens="bytes", dataset_id="d", ds="2026-01-02", **rules)
     tables = [[Path(part) for part in parts] for parts in (dataset.request_parts, dataset.reject_parts)]
     return dataset, list(read_rows(tables[0])), list(read_rows(tables[1]))
 

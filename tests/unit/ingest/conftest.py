@@ -11,7 +11,7 @@ from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.protocols import Tokenizer
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import discover
+from tasks.ingest.sources import digest_file, discover
 from tasks.ingest.validate import Validator
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import read_rows
@@ -73,8 +73,9 @@ def read(layout: Layout) -> Callable[..., tuple[list[Row], list[Row]]]:
     ) -> tuple[list[Row], list[Row]]:
         names = None if served is None else frozenset(served)
         validator = Validator(RowConfig(**options), defaults or SamplingDefaults(), names, "SmolLM2")
-        files = discover(paths, source)
-        dataset = ingest(files, lambda _: validator, tokenizer or ByteTokenizer(), layout, dataset_id="d1", ds="2026-01-02")
+        files = [(file, digest_file(file)) for file in discover(paths, source)]
+        rules: dict[str, Any] = {"validator_of": lambda _: validator, "tokenizer": tokenizer or ByteTokenizer()}
+        dataset = ingest(files, layout=layout, tokens="bytes", dataset_id="d1", ds="2026-01-02", **rules)
         requests = list(read_rows([Path(part) for part in dataset.request_parts]))
         rejects = list(read_rows([Path(part) for part in dataset.reject_parts]))
         places = {(row["source"], row["file"], row["line"]) for row in requests + rejects}

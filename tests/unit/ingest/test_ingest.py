@@ -12,7 +12,7 @@ from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.dataset import Dataset
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import discover
+from tasks.ingest.sources import digest_file, discover
 from tasks.ingest.validate import Validator
 from tasks.storage.atomic import read_json
 from tasks.storage.layout import Layout
@@ -38,7 +38,8 @@ class FailingTokenizer(ByteTokenizer):
 def ingest_all(folder: Path, layout: Layout, **options: Any) -> Dataset:
     validator = Validator(RowConfig(), SamplingDefaults(), None, "m")
     given: dict[str, Any] = {"tokenizer": ByteTokenizer(), "files": discover([folder], None)} | options
-    return ingest(validator_of=lambda _: validator, layout=layout, dataset_id="d1", ds="2026-01-02", **given)
+    given["files"] = [(file, digest_file(file)) for file in given["files"]]
+    return ingest(validator_of=lambda _: validator, layout=layout, tokens="", dataset_id="d1", ds="2026-01-02", **given)
 
 
 def files_under(folder: Path) -> list[str]:
@@ -67,18 +68,16 @@ def test_rows_are_requests_and_rejects(put: Put, chat: Chat, layout: Layout, tmp
 
 
 def test_parts_have_the_declared_schema(put: Put, layout: Layout, tmp_path: Path) -> None:
-    """Every part has the whole schema, also where a source has no rejects or no requests at all."""
+    """Every part has the whole schema, also where a source has no requests at all; without rejects it has no such part."""
     put("good/a.jsonl", '{"prompt": "hi"}')
     put("bad/a.jsonl", "broken")
     put("none/a.csv", "id,prompt")
     dataset = ingest_all(tmp_path / "in", layout)
     assert [pq.read_schema(part) for part in dataset.request_parts] == [REQUESTS] * 3
-    assert [pq.read_schema(part) for part in dataset.reject_parts] == [REJECTS] * 3
-    assert files_under(layout.data) == [
-        *(f"rejects/ds=2026-01-02/source={source}/d1.parquet" for source in ("bad", "good", "none")),
-        "requests/_datasets/d1.json",
-        *(f"requests/ds=2026-01-02/source={source}/d1.parquet" for source in ("bad", "good", "none")),
-    ]
+    assert [pq.read_schema(part) for part in dataset.reject_parts] == [REJECTS]
+    folders = [Path(part).parent.relative_to(layout.data).as_posix() for part in dataset.request_parts]
+    assert folders == [f"requests/ds=2026-01-02/source={source}" for source in ("bad", "good", "none")]
+    assert Path(dataset.reject_parts[0]).parent == layout.data / "rejects/ds=2026-01-02/source=bad"
 
 
 def test_a_request_is_stored_whole(put: Put, read: Read) -> None:
@@ -86,7 +85,6 @@ def test_a_request_is_stored_whole(put: Put, read: Read) -> None:
     good = {"custom_id": "a", "url": "/v1/completions", "body": {"model": "m", "prompt": "hi", "n": 2, "max_tokens": 9}}
     [request], [reject] = read(put("in.jsonl", good, '{"custom_id": "b", "prompt": ""}'))
     assert request == {
-        "dataset_id": "d1",
         "ds": "2026-01-02",
         "request_id": "in/a",
         "custom_id": "a",
@@ -107,7 +105,6 @@ def test_a_request_is_stored_whole(put: Put, read: Read) -> None:
         "prompt_token_ids": [105, 106],
     }
     assert reject == {
-        "dataset_id": "d1",
         "ds": "2026-01-02",
         "source": "in",
         "file": "in.jsonl",
@@ -131,13 +128,13 @@ def test_rows_keep_the_order_of_the_files(put: Put, read: Read) -> None:
     assert (len(requests), len(rejects)) == (2340, 260)
 
 
-def test_progress_is_told_in_rows(put: Put, layout: Layout) -> None:
-    """`on_rows` hears a growing count, and at last that of all rows."""
-    heard: list[int] = []
-    path = put("in.jsonl", *({"prompt": "hi"} if i % 3 else "bad" for i in range(1300)))
-    ingest_all(path, layout, on_rows=heard.append)
+def test_progress_is_told_in_rows_and_bytes(put: Put, layout: Layout) -> None:
+    """`on_progress` hears growing counts, and at last those of all rows."""
+    heard: list[tuple[int, int]] = []
+    path = put("in.jsonl", *({"prompt": "hi"} if i % 3 else "bad" for i in range(5000)))
+    ingest_all(path, layout, on_progress=lambda *counts: heard.append(counts))
     assert heard == sorted(heard)
-    assert (len(heard) > 1, heard[-1]) == (True, 1300)
+    assert (len(heard) > 1, heard[-1][0]) == (True, 5000)
 
 
 def test_order_of_files_does_not_matter(put: Put, layout: Layout, tmp_path: Path) -> None:
@@ -149,24 +146,28 @@ def test_order_of_files_does_not_matter(put: Put, layout: Layout, tmp_path: Path
     assert [len(list(read_rows(Path(part)))) for part in dataset.request_parts] == [2, 1]
 
 
-def test_an_error_in_the_middle_leaves_nothing(put: Put, layout: Layout, tmp_path: Path) -> None:
-    """When reading fails in a later source, no part of an earlier one, no manifest and no half file remains."""
+def test_an_error_in_the_middle_leaves_whole_parts_only(put: Put, layout: Layout, tmp_path: Path) -> None:
+    """When reading fails in a later source there is no dataset and no half file; what was read before is not read again."""
     put("a/x.jsonl", '{"prompt": "hi"}')
     put("b/x.jsonl", *[{"prompt": "hi"}] * 2000, {"prompt": "fail here"})
     with pytest.raises(RuntimeError, match="the tokenizer is gone"):
         ingest_all(tmp_path / "in", layout, tokenizer=FailingTokenizer())
-    assert files_under(layout.data) == []
+    [part] = (layout.data / "requests").glob("ds=*/source=*/*")
+    assert part.parent.name == "source=a"
+    assert not layout.dataset_manifest("d1").exists()
+    (tmp_path / "in" / "b" / "x.jsonl").write_text("")
+    assert str(part) in ingest_all(tmp_path / "in", layout, tokenizer=FailingTokenizer()).request_parts
 
 
 def test_an_interrupt_leaves_nothing(put: Put, layout: Layout) -> None:
     """Ctrl-C while rows are read is as good as not having begun, and beginning again works."""
 
-    def interrupt(num_rows: int) -> None:
+    def interrupt(num_rows: int, size: int) -> None:
         raise KeyboardInterrupt
 
     path = put("in.jsonl", '{"prompt": "hi"}')
     with pytest.raises(KeyboardInterrupt):
-        ingest_all(path, layout, on_rows=interrupt)
+        ingest_all(path, layout, on_progress=interrupt)
     assert files_under(layout.data) == []
     assert ingest_all(path, layout).requests == 1
 

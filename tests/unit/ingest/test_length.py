@@ -23,8 +23,10 @@ class CountingTokenizer(ByteTokenizer):
     def __init__(self, max_model_len: int) -> None:
         super().__init__(max_model_len)
         self.longest = 0
+        self.most_chars = 0
 
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
+        self.most_chars = max(self.most_chars, sum(map(len, prompts)))
         self.longest = max([self.longest, *map(len, prompts)])
         return super().encode(prompts, rendered=rendered)
 
@@ -111,10 +113,13 @@ def test_what_may_fit_is_tokenised(put: Put, read: Read) -> None:
 
 def test_long_prompts_are_tokenised_a_few_at_a_time(put: Put, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk ends when its prompts together are long, and the outcomes stay in the file's order."""
-    monkeypatch.setattr("tasks.ingest.ingest._CHUNK_CHARS", 1000)
+    monkeypatch.setattr("tasks.ingest.chunks._CHUNK_CHARS", 1000)
+    monkeypatch.setattr("tasks.ingest.blocks._MAX_BYTES", 1000)
     lines = [json.dumps({"id": i, "prompt": "x" * (i % 7) * 100}) for i in range(1, 200)]
-    requests, rejects = read(put("in.jsonl", *lines), tokenizer=ByteTokenizer(550))
+    tokenizer = CountingTokenizer(550)
+    requests, rejects = read(put("in.jsonl", *lines), tokenizer=tokenizer)
     assert [row["line"] for row in requests] == [i for i in range(1, 200) if i % 7 not in (0, 6)]
+    assert tokenizer.most_chars < 2000
     assert {row["reason"] for row in rejects} == {"empty_prompt", "prompt_too_long"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.core.errors import InputError
-from tasks.ingest.sources import SourceFile, digest_files, discover
+from tasks.ingest.sources import SourceFile, digest_file, discover
 
 Put = Callable[..., Path]
 Read = Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]]
@@ -16,6 +16,11 @@ Read = Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]]
 
 def names(files: list[SourceFile]) -> list[tuple[str, str]]:
     return [(file.source, file.name) for file in files]
+
+
+def content(files: list[SourceFile]) -> tuple[tuple[str, str, str], ...]:
+    """What names a dataset: each file's source, name and digest."""
+    return tuple((file.source, file.name, digest_file(file)) for file in files)
 
 
 # What is found
@@ -92,7 +97,7 @@ def test_names_that_are_not_utf8(put: Put, read: Read) -> None:
     path = put("s\udce9/caf\udce9.jsonl", '{"prompt": "hi"}')
     [request], _ = read(path.parent)
     assert (request["source"], request["file"]) == ("s\ufffd", "caf\ufffd.jsonl")
-    assert digest_files(discover([path], None))
+    assert digest_file(discover([path], None)[0])
 
 
 # Links
@@ -125,7 +130,7 @@ def test_a_link_that_leads_nowhere_is_missed(put: Put, tmp_path: Path, target: s
     (tmp_path / "in" / "s" / "lost.jsonl").symlink_to(target)
     files = discover([tmp_path / "in" / "s"], None)
     with pytest.raises(InputError, match=r"cannot read .*lost\.jsonl"):
-        digest_files(files)
+        [digest_file(file) for file in files]
 
 
 # What is wrong
@@ -211,21 +216,21 @@ def test_the_digest_is_of_what_is_in_the_files(put: Put, tmp_path: Path) -> None
     """Bytes, names and sources count; times, and where the folder lies, do not."""
     first = put("s/a.jsonl", "x")
     put("s/b.jsonl", "y")
-    before = digest_files(discover([tmp_path / "in"], None))
+    before = content(discover([tmp_path / "in"], None))
     os.utime(first, (0, 0))
     (tmp_path / "in").rename(tmp_path / "moved")
     moved = tmp_path / "moved"
-    assert digest_files(discover([moved], None)) == before
-    assert digest_files(discover([moved / "s"], None)) == before
-    digests = {before, digest_files(discover([moved], "other"))}
+    assert content(discover([moved], None)) == before
+    assert content(discover([moved / "s"], None)) == before
+    digests = {before, content(discover([moved], "other"))}
     (moved / "s" / "b.jsonl").rename(moved / "s" / "c.jsonl")
-    digests.add(digest_files(discover([moved], None)))
+    digests.add(content(discover([moved], None)))
     (moved / "s" / "c.jsonl").rename(moved / "s" / "b.jsonl")
-    assert digest_files(discover([moved], None)) == before
+    assert content(discover([moved], None)) == before
     (moved / "s" / "b.jsonl").write_text("z\n")
-    digests.add(digest_files(discover([moved], None)))
+    digests.add(content(discover([moved], None)))
     (moved / "s" / "b.jsonl").unlink()
-    digests.add(digest_files(discover([moved], None)))
+    digests.add(content(discover([moved], None)))
     assert len(digests) == 5
 
 
@@ -235,7 +240,7 @@ def test_bytes_do_not_move_between_files(put: Put, tmp_path: Path) -> None:
     for first, second in (("ab", "c"), ("a", "bc"), ("abc", "")):
         put("s/1.jsonl").write_text(first)
         put("s/2.jsonl").write_text(second)
-        digests.add(digest_files(discover([tmp_path / "in"], None)))
+        digests.add(content(discover([tmp_path / "in"], None)))
     assert len(digests) == 3
 
 
@@ -245,4 +250,4 @@ def test_a_file_that_is_gone(put: Put) -> None:
     files = discover([path], None)
     path.unlink()
     with pytest.raises(InputError, match=r"cannot read .*a\.jsonl: No such file"):
-        digest_files(files)
+        content(files)
