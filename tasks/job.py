@@ -1,19 +1,22 @@
 """Job: one run, named by its content, and the manifest that tells how far it has come.
 
 The same files, model and settings always give the same run id, so that doing the same thing again resumes or does nothing;
-whatever would change a token, and the logical date, is part of the name.
+whatever would change a token, and the logical date, is part of the name. A source's priority and deadline are not: they
+change the order alone, and a run that is planned keeps the order that it has.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from tasks.core.config import Config, GroupConfig
+from tasks.core.config import Config, GroupConfig, SourceConfig
 from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import RUNNING, Manifest
 from tasks.engine.models import DEFAULT_MODEL, ResolvedModel, resolve_model
+from tasks.ingest.source_toml import read_source_configs
 from tasks.ingest.sources import SourceFile, digest_file, discover
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Layout, Run
@@ -37,6 +40,8 @@ class Job:
     model: ResolvedModel
     files: tuple[tuple[SourceFile, str], ...]
     """Each input file with the BLAKE2b of its bytes."""
+    sources: Mapping[str, SourceConfig] = field(default_factory=dict)
+    """What holds for the rows of each source."""
 
     @property
     def layout(self) -> Layout:
@@ -105,12 +110,17 @@ def open_job(config: Config) -> Job:
     files = tuple((file, digest_file(file)) for file in discover(config.input.paths, config.input.source))
     model = _model(config.model.name)
     given, asked = config.input, config.model
+    default = SourceConfig(given.rows, config.sampling)
+    sources = read_source_configs([file for file, _ in files], given.paths, given.source, default)
     dataset = (given.rows, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
-    dataset_id = _digest([(file.source, file.name, digest) for file, digest in files], model.fingerprint, *dataset)
+    whole = (given.rows, config.sampling)
+    apart = [(name, of.rows, of.sampling) for name, of in sources.items() if (of.rows, of.sampling) != whole]
+    named = [(file.source, file.name, digest) for file, digest in files]
+    dataset_id = _digest(named, model.fingerprint, *dataset, *apart)
     fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software(), *_merging(config.group))
     night = config.logical_date.isoformat() if config.logical_date else "adhoc"
     run = layout_of(config).run(f"{night}-{fingerprint[:12]}")
-    return Job(config, run, fingerprint, dataset_id[:16], model, files)
+    return Job(config, run, fingerprint, dataset_id[:16], model, files, sources)
 
 
 def _merging(group: GroupConfig) -> tuple[object, ...]:

@@ -77,11 +77,14 @@ class Rows:
         str | None, typer.Option(help="Encoding of text files, such as cp1252; UTF-8 and what a file itself shows if unset.")
     ] = _ROWS.encoding
     record_path: Annotated[
-        str | None, typer.Option(help="Where in a JSON document the array of rows is, such as data.items.")
+        str | None,
+        typer.Option(help="Where the rows are in JSON: data.items; lists on the way are walked, commas part several paths."),
     ] = _ROWS.record_path
     prompt_column: Annotated[str, typer.Option(help="Field of plain rows that holds the prompt.")] = _ROWS.prompt_column
     messages_column: Annotated[str, typer.Option(help="Field of plain rows that holds a chat.")] = _ROWS.messages_column
-    id_column: Annotated[str | None, typer.Option(help="Field of plain rows that holds the id.")] = _ROWS.id_column
+    id_column: Annotated[
+        str | None, typer.Option(help="Field of plain rows that holds the id, such as key or meta.key.")
+    ] = _ROWS.id_column
     prompt_template: Annotated[
         str | None,
         typer.Option(help='Makes the prompt of a row\'s fields, as Jinja2: "Summarise: {{ title }}"; @FILE reads it.'),
@@ -97,8 +100,10 @@ class Rows:
     ] = MAX_REJECT_RATE
 
     def config(self, paths: Sequence[Path]) -> InputConfig:
-        """These files, read so."""
-        rows = RowConfig(**{field.name: getattr(self, field.name) for field in fields(RowConfig)})
+        """These files, read so. Raises ConfigError for a template file that cannot be read."""
+        from tasks.ingest.source_toml import rows_of
+
+        rows = rows_of({field.name: getattr(self, field.name) for field in fields(RowConfig)})
         return InputConfig(tuple(paths), self.source, self.max_reject_rate, rows)
 
 

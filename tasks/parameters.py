@@ -20,6 +20,7 @@ from tasks.core.config import (
     RowConfig,
     SamplingDefaults,
 )
+from tasks.ingest.source_toml import rows_of
 
 _MODEL, _SAMPLING, _GROUP = ModelConfig(), SamplingDefaults(), GroupConfig()
 _ENGINE, _JOURNAL = EngineConfig(), JournalConfig()
@@ -38,8 +39,8 @@ class Rows(_Form):
     id_column: str | None = Field(default=None, description="Field that holds the id.")
     system: str | None = Field(default=None, description="System prompt for chats that have none.")
     encoding: str | None = Field(default=None, description="Encoding of text files; UTF-8 and what a file shows when empty.")
-    record_path: str | None = Field(default=None, description="Where in a JSON document the array of rows is.")
-    prompt_template: str | None = Field(default=None, description="Makes the prompt of a row's fields, as Jinja2.")
+    record_path: str | None = Field(default=None, description="Where the rows are in JSON, such as data.items.")
+    prompt_template: str | None = Field(default=None, description="Makes the prompt of a row's fields, as Jinja2; @FILE.")
     truncate_prompt: str | None = Field(
         default=None,
         description="Where a prompt beyond the model's context is cut: head, tail, middle; rejected when empty.",
@@ -50,8 +51,8 @@ class Rows(_Form):
 
     @property
     def config(self) -> RowConfig:
-        """The settings that hold for every row."""
-        return RowConfig(**{key: value for key, value in self if key != "max_reject_rate"})
+        """The settings that hold for every row. A template file is read where this is asked, on the worker."""
+        return rows_of({key: value for key, value in self if key != "max_reject_rate"})
 
 
 class Model(_Form):
@@ -73,6 +74,9 @@ class Sampling(_Form):
     max_tokens: int = Field(default=_SAMPLING.max_tokens, ge=1, description="Most output tokens of an answer.")
     temperature: float = Field(default=_SAMPLING.temperature, ge=0, le=2, description="0 is greedy.")
     seed: int = Field(default=_SAMPLING.seed, description="Source of the seeds of sampled requests that bring none.")
+    top_p: float = Field(default=_SAMPLING.top_p, gt=0, le=1, description="Share of the likeliest tokens to sample from.")
+    top_k: int = Field(default=_SAMPLING.top_k, ge=0, lt=2**31, description="Number of them; 0 for all.")
+    stop: list[str] = Field(default=[], description="Texts that end an answer.")
 
 
 class Group(_Form):

@@ -90,10 +90,13 @@ def _ingest(job: Job, display: Display) -> Dataset:
     from tasks.ingest.validate import Validator
 
     total = sum(file.path.stat().st_size for file, _ in job.files)
-    validator = Validator(job.config.input.rows, job.config.sampling, job.served_names, job.model.name)
+    validators = {
+        name: Validator(of.rows, of.sampling, job.served_names, job.model.name, of.priority, of.deadline)
+        for name, of in job.sources.items()
+    }
     return ingest_files(
         job.files,
-        lambda source: validator,
+        validators.__getitem__,
         open_tokenizer(job),
         job.layout,
         tokens=job.tokens,
@@ -148,7 +151,7 @@ def plan(job: Job, dataset: Dataset, display: Display) -> int:
         from tasks.plan.pack import pack
 
         batches = pack(_groups(job, dataset), job.config.plan)
-        planned = enumerate(sequences(batches, job.config.sampling.seed))
+        planned = enumerate(sequences(batches, lambda source: job.sources[source].sampling.seed))
         write_table(job.run.plan.parent, PLAN, (_plan_row(i, batch, sequence) for i, (batch, sequence) in planned))
     return count_rows(job.run.plan)
 
@@ -173,18 +176,23 @@ def _plan_row(position: int, batch: Batch, sequence: PlannedSequence) -> Row:
 def _members(dataset: Dataset, with_context: bool = False) -> Iterator[GroupMember]:
     from tasks.group.near import context_of
 
+    names = ("request_id", "source", "text", "n", "priority", "deadline")
     around = ("messages", "tools") if with_context else ()
-    columns = ["request_id", "source", "text", "prompt_token_ids", "sampling", "n", *around]
-    for row in read_rows(dataset.request_paths, columns):
+    for row in read_rows(dataset.request_paths, [*names, "prompt_token_ids", "sampling", *around]):
         prompt, sampling = tuple(row["prompt_token_ids"]), SamplingParams.from_json(row["sampling"])
         context = context_of(row["messages"], row["tools"]) if with_context else ""
-        yield GroupMember(row["request_id"], row["source"], row["text"], prompt, sampling, row["n"], context)
+        named = {name: row[name] for name in names}
+        yield GroupMember(prompt_token_ids=prompt, sampling=sampling, context=context, **named)
 
 
 def _groups(job: Job, dataset: Dataset) -> list[PrefixGroup]:
     members = {member.request_id: member for member in _members(dataset)}
+    placed = list(read_rows(job.run.groups, ["request_id", "source", "group_id", "duplicate_of"]))
+    for row in placed:
+        if (original := row["duplicate_of"]) is not None:
+            members[original] = members[original].as_urgent_as(members[row["request_id"]])
     groups: dict[tuple[str, str], list[GroupMember]] = {}
-    for row in read_rows(job.run.groups):
+    for row in placed:
         if row["duplicate_of"] is None:
             groups.setdefault((row["source"], row["group_id"]), []).append(members[row["request_id"]])
     return [PrefixGroup(source, group_id, tuple(of)) for (source, group_id), of in groups.items()]

@@ -4,7 +4,7 @@ Sizes are in tokens unless the name says bytes, times in seconds.
 """
 
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
 
 from tasks.core.errors import ConfigError
@@ -25,8 +25,9 @@ def _check(condition: bool, key: str, value: object, wanted: str) -> None:
 class RowConfig:
     """How a file's rows become requests. Rows of an OpenAI Batch file need none of it but `truncate_prompt`.
 
-    `prompt_template` is Jinja2 over a row's fields. `truncate_prompt` says what a prompt that is longer than the model's
-    context loses, its head, tail or middle; None rejects it.
+    `record_path` leads to the records within nested rows; several have commas between them. `prompt_template` is Jinja2 over
+    a row's fields. `truncate_prompt` says what a prompt that is longer than the model's context loses, its head, tail or
+    middle; None rejects it.
     """
 
     format: str | None = None
@@ -41,6 +42,9 @@ class RowConfig:
 
     def __post_init__(self) -> None:
         _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
+        paths = ("all" if self.record_path is None else self.record_path).split(",")
+        is_path = all(name.strip() for path in paths for name in path.split("."))
+        _check(is_path, "record_path", self.record_path, "names with dots between them, such as data.items")
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
 
@@ -76,15 +80,34 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class SamplingDefaults:
-    """What a request gets that does not say otherwise. `seed` feeds the seeds of sampled requests that bring none."""
+    """What a request gets that does not say otherwise, as in SamplingParams; `top_p` and `top_k` where it is sampled.
+
+    `seed` feeds the seeds of sampled requests that bring none.
+    """
 
     max_tokens: int = 512
     temperature: float = 0.0
     seed: int = 0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
         _check(0 <= self.temperature <= 2, "temperature", self.temperature, "between 0 and 2")
+        _check(0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1")
+        _check(0 <= self.top_k < 2**31, "top_k", self.top_k, "a number of tokens, or 0 for all")
+        _check("" not in self.stop, "stop", list(self.stop), "texts that are not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    """What holds for the rows of one source. Higher priority goes first, then what is due earlier; None is due any time."""
+
+    rows: RowConfig = field(default_factory=RowConfig)
+    sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
+    priority: int = 0
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

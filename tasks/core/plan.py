@@ -1,6 +1,8 @@
 """The ordered night: groups of requests that share, batches that are admitted together, and the plan's sequences."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from tasks.core.request import SamplingParams
 
@@ -22,6 +24,18 @@ class GroupMember:
     sampling: SamplingParams
     n: int = 1
     context: str = ""
+    priority: int = 0
+    deadline: datetime | None = None
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Smaller is more urgent: by priority, then by deadline, of which none is the last."""
+        return -self.priority, self.deadline.timestamp() if self.deadline else math.inf
+
+    def as_urgent_as(self, copy: "GroupMember") -> "GroupMember":
+        """The member, needed as early as the more urgent of the two."""
+        first = min(self, copy, key=lambda member: member.urgency)
+        return self if first is self else replace(self, priority=first.priority, deadline=first.deadline)
 
     @property
     def num_tokens(self) -> int:

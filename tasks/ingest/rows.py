@@ -34,7 +34,8 @@ class RowError(Exception):
 class Row:
     """One row as it stands in the file. `line` counts from 1; `raw` is its text, cut at 64 KiB. Text cells: from CSV.
 
-    A fault of the file as a whole stands on line 0.
+    A fault of the file as a whole stands on line 0. `up` is the object that encloses a record found within a larger one, and
+    has under that name what encloses it in its turn.
     """
 
     line: int
@@ -42,6 +43,7 @@ class Row:
     raw: str
     content: Mapping[str, Any] | Fault
     has_text_cells: bool = False
+    up: Mapping[str, Any] | None = None
 
 
 def as_unicode(text: str) -> str:

@@ -9,8 +9,10 @@ from tasks.ingest.structured import structured_of
 
 def sampling_of(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:
     """How the row wants its tokens chosen. Raises RowError when its parameters do not go together."""
-    stop = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
+    stop = (body.stop,) if isinstance(body.stop, str) else tuple(defaults.stop if body.stop is None else body.stop)
     temperature = defaults.temperature if body.temperature is None else body.temperature
+    top_p = defaults.top_p if body.top_p is None else body.top_p
+    top_k = defaults.top_k if body.top_k is None else max(body.top_k, 0)
     max_tokens = body.max_completion_tokens or body.max_tokens or defaults.max_tokens
     if (body.min_tokens or 0) > max_tokens:
         raise RowError("invalid_request", f"min_tokens {body.min_tokens} is more than max_tokens {max_tokens}")
@@ -18,8 +20,8 @@ def sampling_of(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:
         max_tokens=max_tokens,
         min_tokens=body.min_tokens or 0,
         temperature=temperature,
-        top_p=1.0 if body.top_p is None or temperature == 0 else body.top_p,
-        top_k=0 if temperature == 0 else max(body.top_k or 0, 0),
+        top_p=1.0 if temperature == 0 else top_p,
+        top_k=0 if temperature == 0 else top_k,
         min_p=0.0 if temperature == 0 else body.min_p or 0.0,
         seed=None if temperature == 0 else body.seed,
         presence_penalty=body.presence_penalty or 0.0,

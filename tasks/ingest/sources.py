@@ -1,7 +1,8 @@
 """Paths that a user names to the files of each business source, and the digest that names a dataset.
 
 A folder with sub-folders is an inbox: each sub-folder is a source. Any other folder is one source, and a single file is a
-source named like itself. Notes that lie beside data (README, LICENSE, *.md, *.toml, all that is hidden) are not data.
+source named like itself. Notes and templates that lie beside data (README, LICENSE, *.md, *.toml, *.j2, all that is hidden)
+are not data.
 Links are followed; one that leads nowhere counts as a file, so that it is missed.
 """
 
@@ -16,7 +17,8 @@ from tasks.ingest.rows import as_unicode
 from tasks.storage.streams import uncompressed_name
 
 _NOT_DATA_NAMES = ("README", "LICENSE", "NOTICE", "COPYING")
-_NOT_DATA_SUFFIXES = (".md", ".toml")
+TEMPLATE_SUFFIXES = (".j2", ".jinja", ".jinja2")
+_NOT_DATA_SUFFIXES = (".md", ".toml", *TEMPLATE_SUFFIXES)
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
 _FORMATS |= {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
 _TABLES = _FORMATS.keys() - {".txt"}
@@ -50,6 +52,25 @@ def discover(paths: Sequence[Path], source: str | None) -> list[SourceFile]:
     return list(found.values())
 
 
+def source_folders(paths: Sequence[Path], source: str | None) -> list[tuple[str, Path]]:
+    """Each folder that is a source, with the source's name."""
+    expanded = (Path(os.path.expanduser(path)) for path in paths)
+    found = [(source or _name_of(path, folder), folder) for path in expanded for folder in _folders_of(path)]
+    return [(as_unicode(name), folder) for name, folder in found]
+
+
+def _folders_of(path: Path) -> list[Path]:
+    """A folder's sub-folders where it is an inbox, else itself; none where it is no folder."""
+    if not path.is_dir():
+        return []
+    inner = [child for child in sorted(path.iterdir()) if child.is_dir() and not child.name.startswith(".")]
+    return inner or [path]
+
+
+def _name_of(path: Path, folder: Path) -> str:
+    return path.resolve().name if folder == path else folder.name
+
+
 def _files_of(path: Path, source: str | None) -> list[SourceFile]:
     path = Path(os.path.expanduser(path))  # Path.expanduser raises for a user that is not there
     try:
@@ -66,13 +87,12 @@ def _files_of(path: Path, source: str | None) -> list[SourceFile]:
 
 
 def _files_of_folder(path: Path, source: str | None) -> list[SourceFile]:
-    folders = [child for child in sorted(path.iterdir()) if child.is_dir() and not child.name.startswith(".")]
-    if not folders:
-        return _files_in(path, source or path.resolve().name)
-    loose = sorted(child.name for child in path.iterdir() if not child.is_dir() and _is_data(child))
-    if loose:
-        raise InputError(f"{path} has both sub-folders and files ({loose[0]}): put each file into its source's folder")
-    return [file for folder in folders for file in _files_in(folder, source or folder.name)]
+    folders = _folders_of(path)
+    if folders != [path]:
+        loose = sorted(child.name for child in path.iterdir() if not child.is_dir() and _is_data(child))
+        if loose:
+            raise InputError(f"{path} has both sub-folders and files ({loose[0]}): put each file into its source's folder")
+    return [file for folder in folders for file in _files_in(folder, source or _name_of(path, folder))]
 
 
 def _files_in(folder: Path, source: str) -> list[SourceFile]:

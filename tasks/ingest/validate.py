@@ -22,9 +22,11 @@ from tasks.ingest.protocol import (
     PlainRow,
     first_error,
 )
+from tasks.ingest.records import field_at
 from tasks.ingest.rows import Fault, Row, RowError
 from tasks.ingest.sampling import sampling_of
 from tasks.ingest.sources import SourceFile
+from tasks.ingest.template import prompted
 
 ID_COLUMNS = ("custom_id", "id", "request_id")
 MAX_ID_CHARS = 512
@@ -71,12 +73,17 @@ class Validator:
         """The id that the row brings, as far as it can be made out."""
         if isinstance(row.content, Fault):
             return None
-        given = row.content.get("custom_id") if self._is_batch_line(row.content) else self._plain_id(row.content)
+        given = row.content.get("custom_id") if self._is_batch_line(row.content) else self._plain_id(row)
         is_shown = isinstance(given, str | int) and not isinstance(given, bool)
         return str(given)[:MAX_ID_CHARS] if is_shown else None
 
     def _is_batch_line(self, content: Mapping[str, Any]) -> bool:
-        """Whether it is a line of an OpenAI batch file; a table may well have columns that are named `url` or `body`."""
+        """Whether it is a line of an OpenAI batch file; a table may well have columns that are named `url` or `body`.
+
+        Where a template makes the prompts, no row is.
+        """
+        if self.config.prompt_template is not None:
+            return False
         url = content.get("url")
         if isinstance(url, str) and url.startswith("/v1/"):
             return True
@@ -98,12 +105,12 @@ class Validator:
         raise RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
 
     def _plain(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
-        if self.config.id_column is not None and self.config.id_column not in content:
-            columns = ", ".join(map(repr, content))
-            raise RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}")
+        custom_id = self._plain_id(row, is_strict=True)
+        if self.config.prompt_template is not None:
+            content = prompted(self.config.prompt_template, content, row.up, self.config.prompt_column)
         if row.has_text_cells:
             content = {**content, **_parsed_cells(content)}
-        messages = self._messages(content)
+        messages = self._messages(content) if self.config.prompt_template is None else None
         prompt = content.get(self.config.prompt_column) if messages is None else None
         given = {**content, "messages": messages, "prompt": prompt}
         plain = PlainRow.model_validate(given, strict=not row.has_text_cells)
@@ -116,7 +123,7 @@ class Validator:
             raise RowError("no_prompt", self._no_prompt(content))
         has_system = plain.system is not None and plain.system.strip()
         turns = _led(turns, plain.system if has_system else self.config.system)
-        return self._chat(file, row, self._plain_id(content), turns, plain, None)
+        return self._chat(file, row, custom_id, turns, plain, None)
 
     def _messages(self, content: Mapping[str, Any]) -> Any:
         """The messages as they are, or parsed where they stand as JSON text in one cell."""
@@ -135,9 +142,18 @@ class Validator:
         wanted = " or ".join(map(repr, columns))
         return f"no text in {wanted}; the row has {', '.join(map(repr, content))}: name one with --prompt-column"
 
-    def _plain_id(self, content: Mapping[str, Any]) -> Any:
-        columns = (self.config.id_column,) if self.config.id_column else ID_COLUMNS
-        return next((content[column] for column in columns if not _is_blank(content.get(column))), None)
+    def _plain_id(self, row: Row, *, is_strict: bool = False) -> Any:
+        """The id that a plain row brings, or None. Raises RowError when the column that must have it is not there."""
+        content = {} if isinstance(row.content, Fault) else row.content
+        if self.config.id_column is None:
+            return next((content[column] for column in ID_COLUMNS if not _is_blank(content.get(column))), None)
+        try:
+            return field_at(content if row.up is None else {**content, "up": row.up}, self.config.id_column)
+        except LookupError:
+            if not is_strict:
+                return None
+            columns = ", ".join(map(repr, content))
+            raise RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}") from None
 
     def _chat(
         self, file: SourceFile, row: Row, custom_id: Any, turns: list[Message], body: Parameters, model: str | None

@@ -3,15 +3,18 @@
 Deterministic: the same batches and seed give the same plan, byte for byte.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tasks.core.errors import DamageError
 from tasks.core.plan import Batch, GroupMember, PlannedSequence
 from tasks.core.request import SamplingParams, derived_seed, sequence_key
 
 
-def sequences(batches: Iterable[Batch], seed: int) -> Iterator[tuple[Batch, PlannedSequence]]:
-    """Every sequence in the plan's order, with its batch. Raises DamageError when two get one key (1 in 2^64 a pair)."""
+def sequences(batches: Iterable[Batch], seed_of: Callable[[str], int]) -> Iterator[tuple[Batch, PlannedSequence]]:
+    """Every sequence in the plan's order, with its batch; `seed_of` gives the seed of a source's requests that have none.
+
+    Raises DamageError when two get one key (1 in 2^64 a pair).
+    """
     seen: dict[int, str] = {}
     for batch in batches:
         for member in batch.members:
@@ -20,7 +23,7 @@ def sequences(batches: Iterable[Batch], seed: int) -> Iterator[tuple[Batch, Plan
                 if key in seen:
                     raise DamageError(f"{member.request_id} and {seen[key]} have the same key; rename one of them")
                 seen[key] = member.request_id
-                sampling = seeded(member, choice_index, seed)
+                sampling = seeded(member, choice_index, seed_of(batch.source))
                 prompt = member.prompt_token_ids
                 yield batch, PlannedSequence(key, member.request_id, choice_index, batch.batch_id, prompt, sampling)
 

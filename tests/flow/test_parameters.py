@@ -59,7 +59,8 @@ def test_schema_lets_the_server_refuse(flow: Any) -> None:
     assert all(form["additionalProperties"] is False for form in forms.values())
     assert forms["Model"]["properties"]["dtype"]["enum"] == ["auto", "bfloat16", "float16", "float32"]
     assert forms["Sampling"]["properties"]["max_tokens"]["minimum"] == 1
-    assert schema["properties"]["sampling"]["default"] == {"max_tokens": 512, "temperature": 0.0, "seed": 0}
+    defaults = {"max_tokens": 512, "temperature": 0.0, "seed": 0, "top_p": 1.0, "top_k": 0, "stop": []}
+    assert schema["properties"]["sampling"]["default"] == defaults
     assert all("description" in shown or "$ref" in shown for shown in schema["properties"].values())
     assert schema["required"] == (["inputs"] if flow is adhoc else [])
 

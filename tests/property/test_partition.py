@@ -135,7 +135,7 @@ def test_batches_are_a_partition_within_budget(members: list[GroupMember], confi
 def test_plan_has_one_sequence_a_choice(members: list[GroupMember], seed: int) -> None:
     """Every choice of every member is planned once, with a key of its own and a seed of its own if it samples."""
     groups = grouped(members).groups
-    planned = [sequence for _, sequence in sequences(pack(groups, PlanConfig()), seed)]
+    planned = [sequence for _, sequence in sequences(pack(groups, PlanConfig()), lambda _: seed)]
     expected = Counter((m.request_id, i) for of in groups for m in of.members for i in range(m.n))
     assert Counter((s.request_id, s.choice_index) for s in planned) == expected
     assert len({s.key for s in planned}) == len(planned)

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,20 @@ def test_the_runs_defaults(put: Put, chat: Chat, read: Read) -> None:
         {"max_tokens": 99, "temperature": 0.3},
         {"max_tokens": 5},
         {"max_tokens": 6, "temperature": 0.3},
+    ]
+
+
+def test_the_runs_defaults_of_sampling(put: Put, chat: Chat, read: Read) -> None:
+    """top_p, top_k and stop of the run hold where a row has none; a row takes them back, and greedy rows need no top."""
+    bodies: tuple[dict[str, Any], ...] = ({}, {"top_p": 1, "top_k": -1, "stop": []}, {"stop": "x"}, {"temperature": 0})
+    path = put("in.jsonl", *(chat(i, "hi", **body) for i, body in enumerate(bodies)))
+    requests, _ = read(path, defaults=SamplingDefaults(9, 1.0, top_p=0.9, top_k=40, stop=("END",)))
+    sampled = SamplingParams(9, temperature=1.0, top_p=0.9, top_k=40, stop=("END",))
+    assert [SamplingParams.from_json(row["sampling"]) for row in requests] == [
+        sampled,
+        SamplingParams(9, temperature=1.0),
+        replace(sampled, stop=("x",)),
+        SamplingParams(9, stop=("END",)),
     ]
 
 
