@@ -14,7 +14,7 @@ def prompt_of(request: Request, tokenizer: Tokenizer) -> str | Fault:
     text = request.text
     if request.messages is not None:
         try:
-            text = tokenizer.render(json.loads(request.messages))
+            text = tokenizer.render(json.loads(request.messages), json.loads(request.tools) if request.tools else None)
         except ValueError as error:
             return Fault("chat_template", f"the model's chat template refuses these messages: {error}")
     fewest = len(text.encode("utf-8")) // tokenizer.max_token_bytes
