@@ -11,6 +11,7 @@ from tasks.ingest.delimited import read_csv
 from tasks.ingest.json_document import read_json_document, record_path_of
 from tasks.ingest.jsonl import parse_row, read_jsonl
 from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, raw_text, unsupported, utf16
+from tasks.ingest.sharegpt import is_sharegpt
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.text import read_text
 from tasks.storage.streams import BROKEN, open_bytes, peek
@@ -96,4 +97,7 @@ def _is_request(head: bytes, config: RowConfig) -> bool:
         value = orjson.loads(head)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(value, dict) and not value.keys().isdisjoint({config.prompt_column, config.messages_column, "body"})
+    if not isinstance(value, dict):
+        return False
+    names = {config.prompt_column, config.messages_column, "body", "params"}
+    return not value.keys().isdisjoint(names) or is_sharegpt(value.get("conversations"))

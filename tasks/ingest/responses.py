@@ -8,7 +8,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, mode
 from tasks.ingest.asked import Asked, json_format
 from tasks.ingest.messages import Function, Message, TextPart, called
 from tasks.ingest.protocol import Body, Parameters
-from tasks.ingest.tools import FunctionDefinition, FunctionKind, Tool, ToolChoice
+from tasks.ingest.tools import FunctionDefinition, FunctionKind, NotStrict, Schema, Tool, ToolChoice, ToolName
 from tasks.ingest.values import Alternatives, Positive, Text
 
 _LOGPROBS = "message.output_text.logprobs"
@@ -70,10 +70,14 @@ _Item = Annotated[
 ]
 
 
-class _FlatTool(FunctionDefinition):
+class _FlatTool(BaseModel):
     """A function as this endpoint writes it, without an object around it."""
 
     type: FunctionKind
+    name: ToolName
+    description: Text | None = None
+    parameters: Schema | None = None
+    strict: NotStrict = None
 
     @property
     def as_tool(self) -> Tool:
