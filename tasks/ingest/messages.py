@@ -96,16 +96,16 @@ def called(name: str, arguments: dict[str, Any], call_id: str | None = None) -> 
     return ToolCall.model_validate({**call, "type": "function", "function": {"name": name, "arguments": arguments}})
 
 
-def led(turns: Sequence[Message], system: str | None) -> list[Message]:
+def led(turns: Sequence[Message], system: str | None) -> Sequence[Message]:
     """The turns with a system prompt in front, unless they bring their own or there is none."""
     if system is None or (turns and turns[0].role in ("system", "developer")):
-        return list(turns)
+        return turns
     return [Message(role="system", content=system), *turns]
 
 
-def without_label(turns: Sequence[Message]) -> list[Message]:
+def without_label(turns: Sequence[Message]) -> Sequence[Message]:
     """A conversation up to its last turn that is not the assistant's: what comes after is the answer to be learnt from."""
     end = len(turns)
     while end and turns[end - 1].role == "assistant":
         end -= 1
-    return list(turns[:end])
+    return turns[:end]

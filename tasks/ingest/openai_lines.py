@@ -1,6 +1,7 @@
 """Lines of OpenAI batch files: which endpoint a line is for, and what it asks of the two oldest ones."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ class BatchLine(BaseModel):
     body: dict[str, Any]
 
 
+@lru_cache(maxsize=1024)
 def endpoint_of(url: str) -> str | None:
     """The endpoint that a URL means: whole or a path, with /v1 or without. None where it means none of them for sure."""
     path = _path(url)

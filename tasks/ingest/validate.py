@@ -5,7 +5,7 @@ anything with a prompt or messages of its own is plain, whatever its other colum
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -98,7 +98,8 @@ class Validator:
         if self.config.id_column is not None and self.config.id_column not in content:
             columns = ", ".join(map(repr, content))
             raise RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}")
-        content = {**content, **_parsed_cells(content, is_table=row.has_text_cells)}
+        if parsed := _parsed_cells(content, is_table=row.has_text_cells):
+            content = {**content, **parsed}
         messages, prompt = self._conversation(content, is_table=row.has_text_cells)
         given = {**content, "messages": messages, "prompt": prompt}
         plain = PlainRow.model_validate(given, strict=not row.has_text_cells)
@@ -217,7 +218,7 @@ def _parsed_cells(content: Mapping[str, Any], *, is_table: bool) -> dict[str, An
     return parsed
 
 
-def _last_question(turns: list[Message]) -> str:
+def _last_question(turns: Sequence[Message]) -> str:
     asked = [turn.flat_text for turn in turns if turn.role == "user"]
     return asked[-1] if asked else ""
 
