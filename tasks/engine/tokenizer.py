@@ -87,8 +87,11 @@ class ByteTokenizer:
         self.max_model_len = max_model_len or 8192
 
     def render(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> str:
-        defined = f"tools: {json.dumps(tools, ensure_ascii=False)}\n" if tools else ""
-        return defined + "".join(map(_line, map(_flat, messages))) + "assistant: "
+        try:
+            defined = f"tools: {json.dumps(tools, ensure_ascii=False)}\n" if tools else ""
+            return defined + "".join(map(_line, map(_flat, messages))) + "assistant: "
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
 
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         return [[byte + 1 for byte in prompt.encode("utf-8")] for prompt in prompts]

@@ -37,13 +37,13 @@ def _problem(spec: str) -> str | None:
     return None
 
 
-def not_strict(value: Any) -> Any:
+def _not_strict(value: Any) -> Any:
     if value is True:
         raise ValueError("calls are not kept to their schema here; leave it out")
     return value
 
 
-def known_kind(value: Any) -> Any:
+def _known_kind(value: Any) -> Any:
     if isinstance(value, str) and value != "function":
         raise ValueError(f"a tool of type {value!r} is not supported: only 'function' is")
     return value
@@ -57,8 +57,8 @@ def _free_choice(value: Any) -> Any:
 
 
 Schema = Annotated[dict[str, Any], AfterValidator(_a_schema)]
-NotStrict = Annotated[bool | None, BeforeValidator(not_strict)]
-FunctionKind = Annotated[Literal["function"], BeforeValidator(known_kind)]
+NotStrict = Annotated[bool | None, BeforeValidator(_not_strict)]
+FunctionKind = Annotated[Literal["function"], BeforeValidator(_known_kind)]
 ToolName = Annotated[Word, Field(max_length=_MAX_NAME_CHARS)]
 ToolChoice = Annotated[Any, AfterValidator(_free_choice)]
 

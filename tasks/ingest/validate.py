@@ -81,14 +81,18 @@ class Validator:
         return shown(self._plain_id(row.content) if is_plain else row.content.get("custom_id"))
 
     def _shape(self, content: Mapping[str, Any]) -> Shape:
-        """What a row is by its fields; a table may well have columns that are named `url`, `body` or `params`."""
-        is_plain = self.config.prompt_column in content or self.config.messages_column in content
-        has_body, has_url = isinstance(content.get("body"), dict), is_endpoint(content.get("url"))
-        if (has_body and has_url) or (not is_plain and (has_body or has_url)):
+        """What a row is by its fields; a table may well have columns that are named `url`, `body` or `params`, and one that
+        holds rows of several shapes has null in the columns of the others."""
+        named = (self.config.prompt_column, self.config.messages_column)
+        is_plain = any(content.get(column) is not None for column in named)
+        is_bare = not any(column in content for column in named)
+        has_body = isinstance(content.get("body"), dict)
+        if (is_endpoint(content.get("url")) and (has_body or not is_plain)) or (has_body and is_bare):
             return "line"
         params = content.get("params")
-        is_batch = isinstance(params, dict) and ("messages" in params or _CONVERSATIONS not in content)
-        return "params" if is_batch and not is_plain else "plain"
+        if not isinstance(params, dict) or is_plain:
+            return "plain"
+        return "params" if "messages" in params or (is_bare and _CONVERSATIONS not in content) else "plain"
 
     def _columns(self, content: Mapping[str, Any]) -> dict[str, str]:
         """The names that a plain row's own fields have for ours."""
@@ -138,7 +142,7 @@ class Validator:
     def _messages_column(self, content: Mapping[str, Any]) -> str:
         """Where a plain row has its messages: in the column named, or else in `conversations`, as ShareGPT calls it."""
         named = (self.config.messages_column, self.config.prompt_column)
-        is_there = content.get(_CONVERSATIONS) is not None and not any(column in content for column in named)
+        is_there = content.get(_CONVERSATIONS) is not None and all(content.get(column) is None for column in named)
         return _CONVERSATIONS if is_there else self.config.messages_column
 
     def _no_prompt(self, content: Mapping[str, Any]) -> str:

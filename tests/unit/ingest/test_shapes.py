@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tasks.ingest.openai_lines import endpoint_of
@@ -38,6 +40,14 @@ def test_all_shapes_in_one_file(put: Put, read: Read, step: int) -> None:
     requests, rejects = read(path.parent)
     assert [row["custom_id"] for row in requests] == [f"{name}{row['custom_id']}" for name in ("", "b") for row in rows]
     assert {row["text"] for row in requests} == {"hi"}
+    assert rejects == []
+
+
+def test_all_shapes_in_one_table(put: Put, read: Read) -> None:
+    """A table that holds rows of several shapes has null in the columns of the others, and null is absent."""
+    nulls = dict.fromkeys(("url", "body", "params", "conversations", "messages", "prompt", "method", "system"))
+    requests, rejects = read(put("in.jsonl", *(nulls | row for row in SHAPES)))
+    assert [row["line"] for row in requests] == list(range(1, len(SHAPES) + 1))
     assert rejects == []
 
 
@@ -80,6 +90,26 @@ def test_batches_in_tables(put: Put, read: Read) -> None:
     requests, [reject] = read(path.parent)
     assert [(row["custom_id"], row["max_tokens"]) for row in requests] == [("a1", 512), ("b1", 5)]
     assert (reject["custom_id"], reject["message"][:6]) == ("a2", "body: ")
+
+
+def test_batches_in_parquet(put: Put, read: Read) -> None:
+    """In a typed table each row has all fields of the others, as null, and whole numbers may be floats."""
+    text, picture = {"type": "text", "text": "hi"}, {"type": "image", "source": {"data": "x"}}
+    params = [
+        {"max_tokens": 9.0, "messages": [{"role": "user", "content": [text]}], "system": "Be brief."},
+        {"max_tokens": None, "messages": [{"role": "user", "content": [text]}]},
+        {"max_tokens": 9.0, "messages": [{"role": "user", "content": [picture]}]},
+    ]
+    line = {"url": "/v1/chat/completions", "body": CHAT | {"max_tokens": 7, "tools": [], "temperature": None}}
+    rows: list[dict[str, Any]] = [{"custom_id": f"{i}", "params": one} for i, one in enumerate(params)]
+    rows += [{"custom_id": "c", **line}, {"custom_id": "s", "conversations": [{"from": "human", "value": "hi"}]}]
+    names = {name: None for row in rows for name in row}
+    path = put("in.parquet")
+    pq.write_table(pa.Table.from_pylist([names | row for row in rows]), path)
+    requests, [reject] = read(path)
+    assert [(row["custom_id"], row["max_tokens"]) for row in requests] == [("0", 9), ("1", 512), ("c", 7), ("s", 512)]
+    assert [row["text"] for row in requests] == ["hi"] * 4
+    assert (reject["custom_id"], "'image'" in reject["message"]) == ("2", True)
 
 
 MEANT = {
