@@ -121,13 +121,13 @@ def measure_tokens(kind: str, path: Path, home: Path, pairs: int, tokenizer: Mod
     """Ratios against the bare library over the very same prompts."""
     (file,) = discover([path], None)
     chunks = list(Reader(_VALIDATOR, tokenizer).chunks(file, lambda _: None))
-    prompts = [[one.prompt for one in chunk.asked] for chunk in chunks]
+    prompts = [[one.prompt for one in chunk.drafts] for chunk in chunks]
     core = bare_core()
     alone: list[float] = []
     whole: list[float] = []
     for _ in range(pairs):
         bare = seconds(lambda: [core.encode_batch(chunk, add_special_tokens=False) for chunk in prompts])
-        alone.append(bare / seconds(lambda: [tokenise(chunk.asked, tokenizer) for chunk in chunks]))
+        alone.append(bare / seconds(lambda: [tokenise(chunk.drafts, tokenizer) for chunk in chunks]))
         whole.append(bare / ingest_anew(path, tokenizer, home / "out"))
     detail = {"pairs": pairs, "rows": sum(map(len, prompts)), "peak_mb": peak_mb()}
     results = []

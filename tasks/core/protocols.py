@@ -57,8 +57,11 @@ class Tokenizer(Protocol):
         """How many token ids there are, special ones among them: they count from 0."""
         ...
 
-    def render(self, messages: list[dict[str, object]]) -> str:
-        """A chat through the model's chat template, ready for the assistant's turn. Raises ValueError with the reason."""
+    def render(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> str:
+        """A chat through the model's chat template, ready for the assistant's turn, with the definitions of its tools.
+
+        Raises ValueError with the reason, which may be that the template has no place for tools.
+        """
         ...
 
     def render_turns(self, roles: tuple[str, ...], contents: Sequence[str]) -> str:

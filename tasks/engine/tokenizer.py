@@ -6,6 +6,7 @@ prompt. The only importer of the tokenizer library, and only when a tokenizer is
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,9 +43,27 @@ class ModelTokenizer:
         template = self._tokenizer.chat_template
         self._has_frames = isinstance(template, str) and may_have_frames(template)
 
-    def render(self, messages: list[dict[str, object]]) -> str:
-        """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph."""
-        return self._render([_flat(message) for message in messages])
+    def render(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> str:
+        """The chat as the model reads it; a model without a chat template gets the bare contents, one a paragraph.
+
+        What its template has no place for would be left out without a word, and is refused here.
+        """
+        turns = [_flat(message) for message in messages]
+        template = self._tokenizer
+        if template.chat_template is None:
+            if tools or any(turn.get("tool_calls") for turn in turns):
+                raise ValueError("the model has no chat template, and so no place for tools and their calls")
+            return "\n\n".join(str(turn["content"]) for turn in turns)
+        try:
+            source = template.get_chat_template(tools=tools)
+            if tools and not _reads_tools(source):
+                raise ValueError("it has no place for 'tools'")
+            if "tool_calls" not in source and any(turn.get("tool_calls") for turn in turns):
+                raise ValueError("it has no place for the 'tool_calls' of an earlier turn")
+            options = {"tools": tools, "tokenize": False, "add_generation_prompt": True}
+            return cast("str", template.apply_chat_template(turns, **options))
+        except Exception as error:  # a template is the model's own program and may raise anything
+            raise ValueError(str(error)) from error
 
     def render_turns(self, roles: tuple[str, ...], contents: Sequence[str]) -> str:
         """The same for a chat whose turns are text alone: by a frame, where the template has one for these roles."""
@@ -65,14 +84,6 @@ class ModelTokenizer:
             return frame if frame.filled(contents) == self.render(_turns(roles, contents)) else None
         except (ValueError, ObservedError):
             return None
-
-    def _render(self, turns: list[dict[str, object]]) -> str:
-        if self._tokenizer.chat_template is None:
-            return "\n\n".join(str(turn["content"]) for turn in turns)
-        try:
-            return cast("str", self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-        except Exception as error:  # a template is the model's own program and may raise anything
-            raise ValueError(str(error)) from error
 
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         """Token ids of each prompt; special tokens are added to raw prompts and to chats without a template."""
@@ -113,8 +124,12 @@ class ByteTokenizer:
     def __init__(self, max_model_len: int | None = None) -> None:
         self.max_model_len = max_model_len or 8192
 
-    def render(self, messages: list[dict[str, object]]) -> str:
-        return "".join(f"{turn['role']}: {turn['content']}\n" for turn in map(_flat, messages)) + "assistant: "
+    def render(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> str:
+        try:
+            defined = f"tools: {json.dumps(tools, ensure_ascii=False)}\n" if tools else ""
+            return defined + "".join(map(_line, map(_flat, messages))) + "assistant: "
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
 
     def render_turns(self, roles: tuple[str, ...], contents: Sequence[str]) -> str:
         return self.render(_turns(roles, contents))
@@ -131,6 +146,22 @@ class ByteTokenizer:
 
 def _turns(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, object]]:
     return [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+
+
+def _line(turn: dict[str, object]) -> str:
+    """A turn as ByteTokenizer shows it, with the calls that it made."""
+    calls = turn.get("tool_calls")
+    return f"{turn['role']}: {turn['content']}{json.dumps(calls, ensure_ascii=False) if calls else ''}\n"
+
+
+@lru_cache(maxsize=8)
+def _reads_tools(template: str) -> bool:
+    """Whether a chat template asks for `tools` anywhere, by the names that it takes from outside."""
+    from jinja2 import meta
+    from transformers.utils import chat_template_utils
+
+    compiled = chat_template_utils._compile_jinja_template(template)  # with the tags that templates may have
+    return "tools" in meta.find_undeclared_variables(compiled.environment.parse(template))
 
 
 def _flat(message: dict[str, object]) -> dict[str, object]:

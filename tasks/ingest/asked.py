@@ -1,81 +1,49 @@
-"""Asked: what a row asks, as far as it is known before its tokens are. Chunk: what was made of some rows of a file."""
+"""What a row asks, in one form for all the shapes that a row may have."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import msgspec
+from tasks.ingest.messages import Message
+from tasks.ingest.protocol import Parameters
+from tasks.ingest.rows import RowError
+from tasks.ingest.tools import Tool
 
-from tasks.core.request import Reject, Request, SamplingParams
-from tasks.ingest.rows import raw_text
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The turns of a chat, or with None the raw prompt; the parameters; and where in the row they stood.
 
-class Asked(msgspec.Struct, gc=False):
-    """A request with the text to tokenise, and the row that it came from; made a million times, so a small struct.
-
-    `raw` is the row's own text or its bytes, `shown_id` the id that it brought. The other fields are those of Request.
+    `place` is the row's field with the turns. `words` are beginnings of the names that we have for parameters of the row,
+    each with the row's own.
     """
 
-    line: int
-    byte_offset: int | None
-    raw: str | bytes
-    shown_id: str | None
-    custom_id: str
-    messages: str | None
-    tools: str | None
-    text: str
-    sampling: SamplingParams
-    n: int
-    requested_model: str | None
-    prompt: str
-    truncated_tokens: int = 0
+    parameters: Parameters
+    turns: Sequence[Message] | None
+    prompt: str = ""
+    model: str | None = None
+    tools: Sequence[Tool] | None = None
+    place: str = "messages"
+    words: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def request(self) -> Request:
-        """What is asked, without its place and its tokens."""
-        return Request(
-            request_id="",
-            custom_id=self.custom_id,
-            source="",
-            file="",
-            line=self.line,
-            messages=self.messages,
-            text=self.text,
-            sampling=self.sampling,
-            tools=self.tools,
-        )
-
-    def place(self, source: str, file: str) -> Reject:
-        """The row as a reject whose reason is still to be said."""
-        raw = self.raw if isinstance(self.raw, str) else raw_text(self.raw)
-        return Reject(source, file, self.line, self.byte_offset, self.shown_id, "", "", raw)
+    def reworded(self, refused: RowError) -> RowError:
+        """An error about a parameter, in the row's own words."""
+        message = str(refused)
+        for ours, theirs in self.words.items():
+            if message.startswith(ours):
+                return RowError(refused.reason, theirs + message.removeprefix(ours))
+        return refused
 
 
-def asked(request: Request, place: Reject, prompt: str) -> Asked:
-    """The request of a row that was looked at by itself."""
-    return Asked(
-        line=request.line,
-        byte_offset=place.byte_offset,
-        raw=place.raw,
-        shown_id=place.custom_id,
-        custom_id=request.custom_id,
-        messages=request.messages,
-        tools=request.tools,
-        text=request.text,
-        sampling=request.sampling,
-        n=request.n,
-        requested_model=request.requested_model,
-        prompt=prompt,
-    )
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Some rows of one file, in order: those that ask something, and those that were rejected."""
-
-    file: str
-    asked: list[Asked] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    num_chars: int = 0
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.asked) + len(self.rejects)
+def json_format(form: Any, words: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """The form of an answer from an object with `type` and what belongs to it side by side, as OpenAI's `response_format`;
+    and how errors about that are put into the row's words."""
+    if not isinstance(form, dict):
+        raise RowError("invalid_structured_output", f"{words}: must be an object")
+    if form.get("type") != "json_schema":
+        return form, {"response_format": words}
+    named = {name: value for name, value in form.items() if name != "type"}
+    return {"type": "json_schema", "json_schema": named}, {
+        "response_format.json_schema": words,
+        "response_format": words,
+    }

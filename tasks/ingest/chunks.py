@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tasks.core.protocols import Tokenizer
-from tasks.core.request import Reject
-from tasks.ingest.asked import Asked, Chunk, asked
+from tasks.core.request import Reject, Request
 from tasks.ingest.blocks import Block
+from tasks.ingest.draft import Chunk, Draft, draft
 from tasks.ingest.fast import FastLane
 from tasks.ingest.formats import read_file_in_blocks
 from tasks.ingest.rows import Fault, Row
@@ -43,10 +43,10 @@ class Reader:
 
     def _block(self, file: SourceFile, block: Block) -> Chunk:
         chunk = Chunk(file.name)
-        known = self._lane.asked(block.lines, block.first_line, block.offsets, file.name)
+        known = self._lane.drafts(block.lines, block.first_line, block.offsets, file.name)
         for place, one in enumerate(known):
             if one is not None:
-                chunk.asked.append(one)
+                chunk.drafts.append(one)
             elif row := block.row(place):
                 self._add(chunk, file, row)
         return chunk
@@ -54,22 +54,28 @@ class Reader:
     def _add(self, chunk: Chunk, file: SourceFile, row: Row) -> None:
         """One row, looked at by itself; its content, which may be large, is let go."""
         place = Reject(file.source, file.name, row.line, row.byte_offset, self._validator.shown_id(row), "", "", row.raw)
-        outcome = self._asked(file, row, place)
+        outcome = self._draft(file, row, place)
         if isinstance(outcome, Fault):
             chunk.rejects.append(rejected(place, outcome))
             return
-        chunk.asked.append(outcome)
+        chunk.drafts.append(outcome)
         chunk.num_chars += len(outcome.prompt)
 
-    def _asked(self, file: SourceFile, row: Row, place: Reject) -> Asked | Fault:
+    def _draft(self, file: SourceFile, row: Row, place: Reject) -> Draft | Fault:
         request = self._validator.request(file, row)
         if isinstance(request, Fault):
             return request
         try:
-            prompt = request.text if request.messages is None else self._tokenizer.render(json.loads(request.messages))
+            prompt = self._prompt(request)
         except ValueError as error:
             return Fault("chat_template", f"the model's chat template refuses these messages: {error}")
-        return asked(request, place, prompt)
+        return draft(request, place, prompt)
+
+    def _prompt(self, request: Request) -> str:
+        if request.messages is None:
+            return request.text
+        tools = json.loads(request.tools) if request.tools else None
+        return self._tokenizer.render(json.loads(request.messages), tools)
 
 
 def rejected(place: Reject, fault: Fault) -> Reject:

@@ -1,4 +1,4 @@
-"""FastLane: the rows that most files are full of, straight from their bytes to Asked, some ten times as fast.
+"""FastLane: the rows that most files are full of, straight from their bytes to Draft, some ten times as fast.
 
 It knows two shapes, a chat line of an OpenAI batch file and a plain row with text, and only with fields that leave no
 question. Of any other row it says nothing, and validate.py, which is the authority on every row, is asked. The two must
@@ -14,11 +14,12 @@ from pydantic import ValidationError
 
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams
-from tasks.ingest.asked import Asked
+from tasks.ingest.draft import Draft
+from tasks.ingest.identity import MAX_CHARS
 from tasks.ingest.protocol import ChatParameters, PlainRow
 from tasks.ingest.rows import RowError
 from tasks.ingest.sampling import sampling_of
-from tasks.ingest.validate import ID_COLUMNS, MAX_ID_CHARS, NOT_PLAIN, Validator
+from tasks.ingest.validate import ID_COLUMNS, NOT_PLAIN, Validator
 
 _CHAT = "/v1/chat/completions"
 _NUMBERS = (
@@ -58,7 +59,7 @@ _BatchLine = msgspec.defstruct(
 
 
 class FastLane:
-    """The lane of one source's rules. `asked` never raises for what a row holds."""
+    """The lane of one source's rules. `drafts` never raises for what a row holds."""
 
     def __init__(self, validator: Validator, tokenizer: Tokenizer) -> None:
         self._validator = validator
@@ -71,7 +72,7 @@ class FastLane:
         self._models: dict[str | None, bool] = {None: True}
         self._lead = None if validator.config.system is None else Turn("system", validator.config.system)
 
-    def asked(self, lines: Sequence[bytes], first_line: int, offsets: Sequence[int], file: str) -> list[Asked | None]:
+    def drafts(self, lines: Sequence[bytes], first_line: int, offsets: Sequence[int], file: str) -> list[Draft | None]:
         """What each line asks; None for one that must be looked at by itself."""
         joined = b"".join(lines)
         if b"\\u0000" in joined or not _is_utf8(joined):
@@ -82,7 +83,7 @@ class FastLane:
             for number, (row, offset, line) in enumerate(zip(rows, offsets, lines, strict=True), first_line)
         ]
 
-    def _decoded(self, lines: Sequence[bytes]) -> tuple[Callable[..., Asked | None], list[Any]]:
+    def _decoded(self, lines: Sequence[bytes]) -> tuple[Callable[..., Draft | None], list[Any]]:
         """All lines by the shape of the first one that has a shape, and how such a row is read on."""
         for decode, read in ((self._batch, self._read_batch), (self._plain, self._read_plain)):
             if decode is None:
@@ -95,7 +96,7 @@ class FastLane:
                     return read, rows
         return self._read_batch, [None] * len(lines)
 
-    def _read_batch(self, row: Any, number: int, offset: int, line: bytes, file: str) -> Asked | None:
+    def _read_batch(self, row: Any, number: int, offset: int, line: bytes, file: str) -> Draft | None:
         if row.url != _CHAT or row.method not in (None, "POST"):
             return None
         body = row.body
@@ -103,7 +104,7 @@ class FastLane:
             return None
         return self._chat(row.custom_id, body.messages, body, body.model, self._lead, number, offset, line, file)
 
-    def _read_plain(self, row: Any, number: int, offset: int, line: bytes, file: str) -> Asked | None:
+    def _read_plain(self, row: Any, number: int, offset: int, line: bytes, file: str) -> Draft | None:
         messages = row.messages
         if messages is None:
             if row.prompt is None:
@@ -124,9 +125,9 @@ class FastLane:
         offset: int,
         line: bytes,
         file: str,
-    ) -> Asked | None:
+    ) -> Draft | None:
         shown = given if given is None else str(given)
-        if shown is not None and (len(shown) > MAX_ID_CHARS or not shown.strip()):
+        if shown is not None and (len(shown) > MAX_CHARS or not shown.strip()):
             return None
         last = messages[-1] if messages else None
         if last is None or last.role != "user" or not last.content.strip():
@@ -145,7 +146,7 @@ class FastLane:
             return None
         name = shown if shown is not None else f"{file}:{number}"
         encoded = self._encode(messages).decode()
-        return Asked(number, offset, line, shown, name, encoded, None, last.content, sampling, body.n or 1, model, prompt)
+        return Draft(number, offset, line, shown, name, encoded, None, last.content, sampling, body.n or 1, model, prompt)
 
     def _serves(self, model: str | None) -> bool:
         served = self._models.get(model)
@@ -191,11 +192,13 @@ def _or_none(decode: Callable[[bytes], Any], line: bytes) -> Any:
 
 
 def _plain_struct(validator: Validator) -> type[Any] | None:
-    """A plain row under the columns that it has here; None where a column has the name of a parameter.
+    """A plain row under the columns that it has here; None where they need a closer look in every row.
 
     Fields that would need a closer look may be there as null only.
     """
     config = validator.config
+    if config.prompt_template is not None or "." in (config.id_column or ""):
+        return None
     ids = (config.id_column,) if config.id_column else ID_COLUMNS
     columns = (config.prompt_column, config.messages_column, *ids)
     known = {*PlainRow.model_fields, *NOT_PLAIN} - {"prompt", "messages"}

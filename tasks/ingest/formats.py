@@ -15,6 +15,7 @@ from tasks.ingest.json_document import names_to_array, read_json_document, recor
 from tasks.ingest.jsonl import parse_row, read_jsonl
 from tasks.ingest.records import paths_of, records_in
 from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, raw_text, unsupported, utf16
+from tasks.ingest.sharegpt import is_sharegpt
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.text import read_text
 from tasks.storage.streams import BROKEN, open_bytes, peek
@@ -138,4 +139,7 @@ def _is_request(head: bytes, config: RowConfig) -> bool:
         value = orjson.loads(head)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(value, dict) and not value.keys().isdisjoint({config.prompt_column, config.messages_column, "body"})
+    if not isinstance(value, dict):
+        return False
+    names = {config.prompt_column, config.messages_column, "body", "params"}
+    return not value.keys().isdisjoint(names) or is_sharegpt(value.get("conversations"))

@@ -14,8 +14,8 @@ import numpy as np
 from tasks.core.errors import DamageError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, SamplingParams
-from tasks.ingest.asked import Asked, Chunk
 from tasks.ingest.chunks import Reader, rejected
+from tasks.ingest.draft import Chunk, Draft
 from tasks.ingest.parts import Part
 from tasks.ingest.rows import Fault
 from tasks.ingest.seen import NEW, Seen
@@ -161,7 +161,7 @@ class SourceReader:
             waiting: deque[tuple[Chunk, Future[list[TokenIds | Fault]]]] = deque()
             for chunk in chunks:
                 waiting.append(
-                    (chunk, pool.submit(tokenise, chunk.asked, self._tokenizer, self._validator.config.truncate_prompt))
+                    (chunk, pool.submit(tokenise, chunk.drafts, self._tokenizer, self._validator.config.truncate_prompt))
                 )
                 if len(waiting) > _AHEAD:
                     done, future = waiting.popleft()
@@ -172,8 +172,8 @@ class SourceReader:
     def _write(self, chunk: Chunk, outcomes: Sequence[TokenIds | Fault], tables: _Tables, own: int) -> bool:
         """The chunk's rows into their tables; whether none of them is a duplicate of one before `own`."""
         rejects = list(chunk.rejects)
-        kept: list[tuple[Asked, TokenIds]] = []
-        for one, outcome in zip(chunk.asked, outcomes, strict=True):
+        kept: list[tuple[Draft, TokenIds]] = []
+        for one, outcome in zip(chunk.drafts, outcomes, strict=True):
             if isinstance(outcome, Fault):
                 rejects.append(rejected(one.place(self._source, chunk.file), outcome))
             else:
@@ -194,29 +194,29 @@ class SourceReader:
         tables.add_rejects(sorted(rejects, key=lambda reject: reject.line), self._ds)
         return not (repeated & (firsts < own)).any()
 
-    def _again(self, one: Asked, first: int) -> Fault:
+    def _again(self, one: Draft, first: int) -> Fault:
         place = f"{self._names[first // _FILE]} line {first % _FILE}"
         return Fault("duplicate_id", f"the id was used before in this source, at {place}: {one.custom_id!r}")
 
-    def _columns(self, file: str, kept: Sequence[tuple[Asked, TokenIds]]) -> dict[str, Sequence[object] | Constant]:
-        asked = [one for one, _ in kept]
+    def _columns(self, file: str, kept: Sequence[tuple[Draft, TokenIds]]) -> dict[str, Sequence[object] | Constant]:
+        drafts = [one for one, _ in kept]
         return {
             "ds": Constant(self._ds),
-            "request_id": [f"{self._source}/{one.custom_id}" for one in asked],
-            "custom_id": [one.custom_id for one in asked],
+            "request_id": [f"{self._source}/{one.custom_id}" for one in drafts],
+            "custom_id": [one.custom_id for one in drafts],
             "source": Constant(self._source),
             "file": Constant(file),
-            "line": [one.line for one in asked],
-            "requested_model": [one.requested_model for one in asked],
-            "messages": [one.messages for one in asked],
-            "tools": [one.tools for one in asked],
-            "text": [one.text for one in asked],
-            "sampling": [self._json(one.sampling) for one in asked],
-            "n": [one.n for one in asked],
-            "max_tokens": [one.sampling.max_tokens for one in asked],
+            "line": [one.line for one in drafts],
+            "requested_model": [one.requested_model for one in drafts],
+            "messages": [one.messages for one in drafts],
+            "tools": [one.tools for one in drafts],
+            "text": [one.text for one in drafts],
+            "sampling": [self._json(one.sampling) for one in drafts],
+            "n": [one.n for one in drafts],
+            "max_tokens": [one.sampling.max_tokens for one in drafts],
             "priority": Constant(self._validator.priority),
             "deadline": Constant(self._validator.deadline),
-            "truncated_tokens": [one.truncated_tokens for one in asked],
+            "truncated_tokens": [one.truncated_tokens for one in drafts],
             "prompt_tokens": [len(ids) for _, ids in kept],
             "prompt_token_ids": [ids for _, ids in kept],
         }

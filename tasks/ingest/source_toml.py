@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.core.config import RowConfig, SourceConfig
 from tasks.core.errors import ConfigError
-from tasks.ingest.protocol import Text, first_error
+from tasks.ingest.protocol import first_error
 from tasks.ingest.sources import TEMPLATE_SUFFIXES, SourceFile, source_folders
+from tasks.ingest.values import Text
 
 NAME = "source.toml"
 _MAX_TEMPLATE_BYTES = 1 << 20

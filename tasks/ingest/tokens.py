@@ -5,41 +5,41 @@ from dataclasses import replace
 
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams
-from tasks.ingest.asked import Asked
+from tasks.ingest.draft import Draft
 from tasks.ingest.rows import Fault
 from tasks.ingest.truncate import longest_prompt, truncate
 
 TokenIds = Sequence[int]
 
 
-def tokenise(asked: Sequence[Asked], tokenizer: Tokenizer, cut: str | None = None) -> list[TokenIds | Fault]:
+def tokenise(drafts: Sequence[Draft], tokenizer: Tokenizer, cut: str | None = None) -> list[TokenIds | Fault]:
     """One outcome per row, in order.
 
     `max_tokens` is cut to the room that the prompt leaves in the model's context; a prompt that leaves room for no token
     is a Fault with both numbers. One that is far too long is found out by its bytes, without tokenising it. With `cut` a
     prompt that is too long loses its head, tail or middle instead.
     """
-    outcomes: list[TokenIds | Fault] = [_too_long_by_bytes(one.prompt, tokenizer) or () for one in asked]
+    outcomes: list[TokenIds | Fault] = [_too_long_by_bytes(one.prompt, tokenizer) or () for one in drafts]
     places = [place for place, outcome in enumerate(outcomes) if not isinstance(outcome, Fault)]
-    prompts = [asked[place].prompt for place in places]
-    rendered = [asked[place].messages is not None for place in places]
+    prompts = [drafts[place].prompt for place in places]
+    rendered = [drafts[place].messages is not None for place in places]
     for place, ids in zip(places, tokenizer.encode(prompts, rendered=rendered), strict=True):
         outcomes[place] = ids
     if cut is not None:
-        outcomes = [_shortened(*pair, tokenizer, cut) for pair in zip(asked, outcomes, strict=True)]
-    pairs = zip(asked, outcomes, strict=True)
+        outcomes = [_shortened(*pair, tokenizer, cut) for pair in zip(drafts, outcomes, strict=True)]
+    pairs = zip(drafts, outcomes, strict=True)
     return [outcome if isinstance(outcome, Fault) else _fitted(one, outcome, tokenizer) for one, outcome in pairs]
 
 
-def _shortened(asked: Asked, outcome: TokenIds | Fault, tokenizer: Tokenizer, cut: str) -> TokenIds | Fault:
+def _shortened(draft: Draft, outcome: TokenIds | Fault, tokenizer: Tokenizer, cut: str) -> TokenIds | Fault:
     """The ids as they are, or those of what is left of a prompt that was too long."""
     num_tokens = None if isinstance(outcome, Fault) else len(outcome)
-    if num_tokens is not None and num_tokens <= longest_prompt(asked.sampling.max_tokens, tokenizer.max_model_len):
+    if num_tokens is not None and num_tokens <= longest_prompt(draft.sampling.max_tokens, tokenizer.max_model_len):
         return outcome
-    left = truncate(asked.request, tokenizer, cut, num_tokens)
+    left = truncate(draft.request, tokenizer, cut, num_tokens)
     if isinstance(left, Fault):
         return left
-    asked.messages, asked.text, asked.truncated_tokens = left.messages, left.text, left.truncated_tokens
+    draft.messages, draft.text, draft.truncated_tokens = left.messages, left.text, left.truncated_tokens
     return left.prompt_token_ids
 
 
@@ -51,18 +51,18 @@ def _too_long_by_bytes(prompt: str, tokenizer: Tokenizer) -> Fault | None:
     return _too_long(f"at least {fewest}", tokenizer.max_model_len) if fewest >= tokenizer.max_model_len else None
 
 
-def _fitted(asked: Asked, ids: TokenIds, tokenizer: Tokenizer) -> TokenIds | Fault:
+def _fitted(draft: Draft, ids: TokenIds, tokenizer: Tokenizer) -> TokenIds | Fault:
     max_model_len = tokenizer.max_model_len
     room = max_model_len - len(ids)
     if room < 1:
         return _too_long(str(len(ids)), max_model_len)
     if not ids:
         return Fault("empty_prompt", "the model's tokenizer makes nothing of this text")
-    sampling = asked.sampling
+    sampling = draft.sampling
     if (sampling.stop_token_ids or sampling.logit_bias) and (unknown := _unknown_token(sampling, tokenizer.vocab_size)):
         return unknown
     if sampling.max_tokens > room:
-        asked.sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
+        draft.sampling = replace(sampling, max_tokens=room, min_tokens=min(sampling.min_tokens, room))
     return ids
 
 

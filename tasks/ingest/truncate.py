@@ -83,6 +83,7 @@ class _Whole:
     def __init__(self, request: Request) -> None:
         self.text = request.text
         self.turns: list[dict[str, Any]] | None = None
+        self._tools = json.loads(request.tools) if request.tools else None
         if request.messages is not None:
             self.turns = json.loads(request.messages)
             self._asking = max((i for i, turn in enumerate(self.turns) if turn["role"] == "user"), default=0)
@@ -94,7 +95,7 @@ class _Whole:
 
     def prompt(self, text: str, tokenizer: Tokenizer) -> str:
         """What the model reads. Raises ValueError when its chat template does not take the messages."""
-        return text if self.turns is None else tokenizer.render(self.with_text(text))
+        return text if self.turns is None else tokenizer.render(self.with_text(text), self._tools)
 
     def token_ids(self, text: str, tokenizer: Tokenizer) -> list[int]:
         (ids,) = tokenizer.encode([self.prompt(text, tokenizer)], rendered=[self.turns is not None])

@@ -1,9 +1,13 @@
-"""A row to a Request or to the Fault that says why not. Pure; the tokens come later."""
+"""A row to a Request or to the Fault that says why not. Pure; the tokens come later.
 
-from collections.abc import Mapping
+The shape of a row is told by its fields alone: a batch line by `url` and `body`, a row of a message batch by `params`, and
+anything with a prompt or messages of its own is plain, whatever its other columns are called.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import orjson
@@ -11,29 +15,35 @@ from pydantic import ValidationError
 
 from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.request import Request
-from tasks.ingest.protocol import (
-    JSON_CELLS,
-    NOT_HONOURED,
-    BatchLine,
-    ChatBody,
-    CompletionBody,
-    Message,
-    Parameters,
-    PlainRow,
-    first_error,
-)
+from tasks.ingest.anthropic import params_asked
+from tasks.ingest.asked import Asked
+from tasks.ingest.identity import identity, is_blank, shown
+from tasks.ingest.messages import Message, led, without_label
+from tasks.ingest.openai_lines import BatchLine, chat_asked, completion_asked, endpoint_of, is_endpoint, unsupported_endpoint
+from tasks.ingest.protocol import JSON_CELLS, PlainRow, first_error
 from tasks.ingest.records import field_at
+from tasks.ingest.responses import response_asked
 from tasks.ingest.rows import Fault, Row, RowError
 from tasks.ingest.sampling import sampling_of
+from tasks.ingest.sharegpt import is_sharegpt, sharegpt_turns, unseen
 from tasks.ingest.sources import SourceFile
 from tasks.ingest.template import prompted
+from tasks.ingest.tools import tools_json
+from tasks.ingest.unheard import REFUSED
 
 ID_COLUMNS = ("custom_id", "id", "request_id")
-MAX_ID_CHARS = 512
-NOT_PLAIN = (*NOT_HONOURED, "url", "body", "method")
+_CONVERSATIONS = "conversations"
+NOT_PLAIN = (*REFUSED, "url", "body", "method", "params", _CONVERSATIONS)
 """Fields that a plain row may have, but not without a closer look."""
 
-_ENDPOINTS = "/v1/chat/completions and /v1/completions"
+_OF_ENDPOINT: Mapping[str, Callable[[Mapping[str, Any]], Asked]] = {
+    "chat/completions": chat_asked,
+    "completions": completion_asked,
+    "responses": response_asked,
+    "messages": params_asked,
+}
+
+Shape = Literal["line", "params", "plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +67,19 @@ class Validator:
         """The row as a request without token ids, or what is wrong with it."""
         if isinstance(row.content, Fault):
             return row.content
+        content = _opened(row, row.content)
+        shape = self._shape(content)
         try:
-            if self._is_batch_line(row.content):
-                return self._batch_line(file, row, row.content)
-            return self._plain(file, row, row.content)
+            if shape == "plain":
+                return self._request(file, row, self._plain_id(row, is_strict=True), self._plain(row, content))
+            if shape == "params":
+                return self._request(file, row, content.get("custom_id"), params_asked(content["params"]))
+            line = BatchLine.model_validate(content, strict=True)
+            if (endpoint := endpoint_of(line.url)) is None:
+                raise unsupported_endpoint(line.url)
+            return self._request(file, row, line.custom_id, _OF_ENDPOINT[endpoint](line.body))
         except ValidationError as error:
-            columns = {"messages": self.config.messages_column, "prompt": self.config.prompt_column}
-            return Fault("invalid_request", first_error(error, {} if self._is_batch_line(row.content) else columns))
+            return Fault("invalid_request", first_error(error, self._columns(content) if shape == "plain" else {}))
         except RowError as refused:
             return Fault(refused.reason, str(refused))
         except RecursionError:
@@ -73,80 +89,89 @@ class Validator:
         """The id that the row brings, as far as it can be made out."""
         if isinstance(row.content, Fault):
             return None
-        given = row.content.get("custom_id") if self._is_batch_line(row.content) else self._plain_id(row)
-        is_shown = isinstance(given, str | int) and not isinstance(given, bool)
-        return str(given)[:MAX_ID_CHARS] if is_shown else None
+        is_plain = self._shape(_opened(row, row.content)) == "plain"
+        return shown(self._plain_id(row) if is_plain else row.content.get("custom_id"))
 
-    def _is_batch_line(self, content: Mapping[str, Any]) -> bool:
-        """Whether it is a line of an OpenAI batch file; a table may well have columns that are named `url` or `body`.
-
-        Where a template makes the prompts, no row is.
+    def _shape(self, content: Mapping[str, Any]) -> Shape:
+        """What a row is by its fields; a table may well have columns that are named `url`, `body` or `params`, and one that
+        holds rows of several shapes has null in the columns of the others. Where a template makes prompts, all are plain.
         """
         if self.config.prompt_template is not None:
-            return False
-        url = content.get("url")
-        if isinstance(url, str) and url.startswith("/v1/"):
-            return True
-        is_plain = self.config.prompt_column in content or self.config.messages_column in content
-        return isinstance(content.get("body"), dict) and not is_plain
+            return "plain"
+        named = (self.config.prompt_column, self.config.messages_column)
+        is_plain = any(content.get(column) is not None for column in named)
+        is_bare = not any(column in content for column in named)
+        has_body = isinstance(content.get("body"), dict)
+        if (is_endpoint(content.get("url")) and (has_body or not is_plain)) or (has_body and is_bare):
+            return "line"
+        params = content.get("params")
+        if not isinstance(params, dict) or is_plain:
+            return "plain"
+        return "params" if "messages" in params or (is_bare and _CONVERSATIONS not in content) else "plain"
 
-    def _batch_line(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
-        line = BatchLine.model_validate(content, strict=True)
-        if line.url == "/v1/chat/completions":
-            chat = ChatBody.model_validate(line.body, strict=True)
-            self._check_model(chat.model)
-            turns = _led(chat.messages, self.config.system)
-            return self._chat(file, row, line.custom_id, turns, chat, chat.model)
-        if line.url == "/v1/completions":
-            body = CompletionBody.model_validate(line.body, strict=True)
-            self._check_model(body.model)
-            _check_text(body.prompt, "prompt")
-            return self._build(file, row, line.custom_id, None, body.prompt, body, body.model)
-        raise RowError("unsupported_endpoint", f"the endpoint {line.url!r} is not supported: {_ENDPOINTS} are")
+    def _columns(self, content: Mapping[str, Any]) -> dict[str, str]:
+        """The names that a plain row's own fields have for ours."""
+        return {"messages": self._messages_column(content), "prompt": self.config.prompt_column}
 
-    def _plain(self, file: SourceFile, row: Row, content: Mapping[str, Any]) -> Request:
-        custom_id = self._plain_id(row, is_strict=True)
+    def _plain(self, row: Row, content: Mapping[str, Any]) -> Asked:
         if self.config.prompt_template is not None:
             content = prompted(self.config.prompt_template, content, row.up, self.config.prompt_column)
-        if row.has_text_cells:
-            content = {**content, **_parsed_cells(content)}
-        messages = self._messages(content) if self.config.prompt_template is None else None
-        prompt = content.get(self.config.prompt_column) if messages is None else None
+        if parsed := _parsed_cells(content, is_table=row.has_text_cells):
+            content = {**content, **parsed}
+        messages, prompt = self._conversation(content, is_table=row.has_text_cells)
         given = {**content, "messages": messages, "prompt": prompt}
         plain = PlainRow.model_validate(given, strict=not row.has_text_cells)
+        place = self._messages_column(content)
         if plain.messages is not None:
-            turns = plain.messages
+            turns = without_label(plain.messages)
         elif plain.prompt is not None:
             _check_text(plain.prompt, self.config.prompt_column)
             turns = [Message(role="user", content=plain.prompt)]
         else:
             raise RowError("no_prompt", self._no_prompt(content))
-        has_system = plain.system is not None and plain.system.strip()
-        turns = _led(turns, plain.system if has_system else self.config.system)
-        return self._chat(file, row, custom_id, turns, plain, None)
+        own_system = plain.system if plain.system is not None and plain.system.strip() else None
+        return Asked(plain, led(turns, own_system), tools=plain.tools, place=place)
 
-    def _messages(self, content: Mapping[str, Any]) -> Any:
-        """The messages as they are, or parsed where they stand as JSON text in one cell."""
-        value = content.get(self.config.messages_column)
-        if not isinstance(value, str) or not value.lstrip().startswith("["):
+    def _conversation(self, content: Mapping[str, Any], *, is_table: bool) -> tuple[Any, Any]:
+        """A plain row's messages, or with None its prompt."""
+        messages = None if self.config.prompt_template is not None else self._messages(content, strict=not is_table)
+        return messages, content.get(self.config.prompt_column) if messages is None else None
+
+    def _messages(self, content: Mapping[str, Any], *, strict: bool) -> Any:
+        """The messages as they are, parsed where they stand as JSON text in one cell, ShareGPT's as OpenAI writes them."""
+        column = self._messages_column(content)
+        value = content.get(column)
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            try:
+                value = orjson.loads(value)
+            except orjson.JSONDecodeError as error:
+                raise RowError("malformed_json", f"{column}: not valid JSON: {error}") from error
+        if not is_sharegpt(value):
             return value
-        try:
-            return orjson.loads(value)
-        except orjson.JSONDecodeError as error:
-            raise RowError("malformed_json", f"{self.config.messages_column}: not valid JSON: {error}") from error
+        turns = sharegpt_turns(value, strict=strict)
+        if picture := unseen(turns, dict(content)):
+            raise RowError("invalid_request", f"{column}: it is about {picture!r}, which a text model does not see")
+        return turns
+
+    def _messages_column(self, content: Mapping[str, Any]) -> str:
+        """Where a plain row has its messages: in the column named, or else in `conversations`, as ShareGPT calls it."""
+        named = (self.config.messages_column, self.config.prompt_column)
+        is_there = content.get(_CONVERSATIONS) is not None and all(content.get(column) is None for column in named)
+        return _CONVERSATIONS if is_there else self.config.messages_column
 
     def _no_prompt(self, content: Mapping[str, Any]) -> str:
         columns = (self.config.prompt_column, self.config.messages_column)
         if there := [column for column in columns if column in content]:
             return f"{there[0]}: is empty"
         wanted = " or ".join(map(repr, columns))
-        return f"no text in {wanted}; the row has {', '.join(map(repr, content))}: name one with --prompt-column"
+        fields = ", ".join(map(repr, content))
+        return f"no text in {wanted}; the row has {fields}: name one with --prompt-column, or several in --prompt-template"
 
     def _plain_id(self, row: Row, *, is_strict: bool = False) -> Any:
         """The id that a plain row brings, or None. Raises RowError when the column that must have it is not there."""
         content = {} if isinstance(row.content, Fault) else row.content
         if self.config.id_column is None:
-            return next((content[column] for column in ID_COLUMNS if not _is_blank(content.get(column))), None)
+            return next((content[column] for column in ID_COLUMNS if not is_blank(content.get(column))), None)
         try:
             return field_at(content if row.up is None else {**content, "up": row.up}, self.config.id_column)
         except LookupError:
@@ -155,37 +180,28 @@ class Validator:
             columns = ", ".join(map(repr, content))
             raise RowError("no_id", f"no field {self.config.id_column!r} (--id-column); the row has {columns}") from None
 
-    def _chat(
-        self, file: SourceFile, row: Row, custom_id: Any, turns: list[Message], body: Parameters, model: str | None
-    ) -> Request:
-        asked = [turn.flat_text for turn in turns if turn.role == "user"]
-        text = asked[-1] if asked else ""
-        _check_text(text, self.config.messages_column)
-        messages = msgspec.json.encode([turn.as_given() for turn in turns]).decode()
-        return self._build(file, row, custom_id, messages, text, body, model)
-
-    def _build(
-        self,
-        file: SourceFile,
-        row: Row,
-        custom_id: Any,
-        messages: str | None,
-        text: str,
-        body: Parameters,
-        model: str | None,
-    ) -> Request:
-        name = _identity(custom_id) or f"{file.name}:{row.line}"
+    def _request(self, file: SourceFile, row: Row, custom_id: Any, asked: Asked) -> Request:
+        self._check_model(asked.model)
+        turns = None if asked.turns is None else led(asked.turns, self.config.system)
+        text = asked.prompt if turns is None else _last_question(turns)
+        _check_text(text, asked.place)
+        name = identity(custom_id) or f"{file.name}:{row.line}"
+        try:
+            sampling = sampling_of(asked.parameters, self.defaults)
+        except RowError as refused:
+            raise asked.reworded(refused) from refused
         return Request(
             request_id=f"{file.source}/{name}",
             custom_id=name,
             source=file.source,
             file=file.name,
             line=row.line,
-            messages=messages,
+            messages=None if turns is None else msgspec.json.encode([turn.as_given() for turn in turns]).decode(),
             text=text,
-            sampling=sampling_of(body, self.defaults),
-            n=body.n or 1,
-            requested_model=model,
+            sampling=sampling,
+            n=asked.parameters.n or 1,
+            requested_model=asked.model,
+            tools=tools_json(asked.tools),
             priority=self.priority,
             deadline=self.deadline,
         )
@@ -199,43 +215,41 @@ class Validator:
             )
 
 
-def _parsed_cells(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a table's row the parameters that stand as JSON in their cells. A stop string may begin with a bracket itself."""
+def _opened(row: Row, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row whose `body` or `params` stands as JSON text in a table's cell, with the object itself there."""
+    if not row.has_text_cells:
+        return content
+    opened: dict[str, Any] = {}
+    for name in ("body", "params"):
+        cell = content.get(name)
+        if isinstance(cell, str) and cell.lstrip().startswith("{"):
+            try:
+                opened[name] = orjson.loads(cell)
+            except orjson.JSONDecodeError:
+                continue
+    return {**content, **opened} if opened else content
+
+
+def _parsed_cells(content: Mapping[str, Any], *, is_table: bool) -> dict[str, Any]:
+    """Of a table's row the parameters that stand as JSON in their cells, of any row the tools: data sets of tool calls have
+    them as text. A stop string may begin with a bracket itself, and `tools` may be a column of the user's own."""
     parsed: dict[str, Any] = {}
-    for name in JSON_CELLS:
+    for name in JSON_CELLS if is_table else ("tools",):
         cell = content.get(name)
         if isinstance(cell, str) and cell.lstrip().startswith(("[", "{")):
             try:
                 parsed[name] = orjson.loads(cell)
             except orjson.JSONDecodeError as error:
-                if name != "stop":
+                if name not in ("stop", "tools"):
                     raise RowError("malformed_json", f"{name}: not valid JSON: {error}") from error
     return parsed
 
 
-def _led(turns: list[Message], system: str | None) -> list[Message]:
-    """The turns with a system prompt in front, unless they bring their own or there is none."""
-    if system is None or turns[0].role in ("system", "developer"):
-        return turns
-    return [Message(role="system", content=system), *turns]
+def _last_question(turns: Sequence[Message]) -> str:
+    asked = [turn.flat_text for turn in turns if turn.role == "user"]
+    return asked[-1] if asked else ""
 
 
 def _check_text(text: str, column: str) -> None:
     if not text.strip():
         raise RowError("empty_prompt", f"{column}: nothing is asked, the user's text is empty")
-
-
-def _is_blank(custom_id: Any) -> bool:
-    return custom_id is None or (isinstance(custom_id, str) and not custom_id.strip())
-
-
-def _identity(custom_id: Any) -> str | None:
-    """The id as text, or None where the row has none."""
-    if _is_blank(custom_id):
-        return None
-    if isinstance(custom_id, bool) or not isinstance(custom_id, str | int):
-        raise RowError("invalid_id", f"the id must be text or a whole number, not {type(custom_id).__name__}")
-    name = str(custom_id)
-    if "\0" in name or len(name) > MAX_ID_CHARS:
-        raise RowError("invalid_id", f"the id must be at most {MAX_ID_CHARS} characters, without a NUL among them")
-    return name

@@ -68,7 +68,7 @@ def test_the_lane_says_what_the_rules_say(lines: list[bytes], rules: RowConfig, 
     """For any line: nothing, or exactly the request that the rules make of it, with its prompt."""
     tokenizer = ByteTokenizer()
     validator = Validator(rules, SamplingDefaults(max_tokens=9, temperature=0.5), served, "smol")
-    known = FastLane(validator, tokenizer).asked(lines, 1, [0] * len(lines), "x.jsonl")
+    known = FastLane(validator, tokenizer).drafts(lines, 1, [0] * len(lines), "x.jsonl")
     for number, (line, said) in enumerate(zip(lines, known, strict=True), 1):
         if said is None:
             continue
@@ -90,4 +90,4 @@ def test_the_lane_takes_what_most_files_are_full_of() -> None:
     plain = json.dumps({"id": 1, "prompt": "hi", "label": [1, {"x": None}]}).encode()
     validator = Validator(RowConfig(), SamplingDefaults(), None, "m")
     for line in (batch, plain):
-        assert None not in FastLane(validator, ByteTokenizer()).asked([line + b"\n"] * 3, 1, [0, 1, 2], "x")
+        assert None not in FastLane(validator, ByteTokenizer()).drafts([line + b"\n"] * 3, 1, [0, 1, 2], "x")

@@ -37,22 +37,72 @@ FIELDS = (
     "stop",
     "tools",
     "logprobs",
+    "params",
+    "conversations",
 )
-LATER = ("logit_bias", "stop_token_ids", "bad_words", "response_format", "structured_outputs", "top_logprobs")
-NAMES = st.sampled_from(("role", "content", "type", "x", *FIELDS))
+LATER = (
+    "tool_choice",
+    "output_format",
+    "text",
+    "include",
+    "stop_sequences",
+    "logit_bias",
+    "stop_token_ids",
+    "bad_words",
+    "response_format",
+    "structured_outputs",
+    "top_logprobs",
+)
+NAMES = st.sampled_from(("role", "content", "type", "x", "from", "value", "input", "id", "name", "arguments", *FIELDS))
 TEXTS = st.text() | st.sampled_from(
-    ["", "a", "b", "/v1/chat/completions", "/v1/completions", "[1]", "[]", "POST", "\ud83d", "\0"]
+    [
+        "",
+        "a",
+        "b",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "text",
+        "tool_use",
+        "human",
+        "user",
+        "gpt",
+        "[1]",
+        "[]",
+        "POST",
+        "\ud83d",
+        "\0",
+    ]
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=8,
 )
-TURNS = st.fixed_dictionaries({"role": st.sampled_from(["user", "system", "assistant", "tool"]), "content": TEXTS | VALUES})
-BODIES = st.fixed_dictionaries({}, optional={"messages": st.lists(TURNS, max_size=3), "prompt": TEXTS, "n": VALUES})
-ROWS = st.dictionaries(st.sampled_from((*FIELDS, *LATER)), VALUES, max_size=5) | st.fixed_dictionaries(
-    {"url": TEXTS, "body": BODIES}, optional={"custom_id": st.sampled_from(["a", "b", " "]) | VALUES}
+KINDS = st.sampled_from(
+    ["text", "tool_use", "tool_result", "function", "function_call", "function_call_output", "json_schema"]
 )
+PARTS = st.fixed_dictionaries(
+    {"type": KINDS}, optional=dict.fromkeys(("text", "id", "name", "input", "content", "call_id"), VALUES)
+)
+TURNS = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["user", "system", "assistant", "tool"]),
+        "content": TEXTS | VALUES | st.lists(PARTS, max_size=3),
+    }
+)
+SPOKEN = st.fixed_dictionaries({"from": st.sampled_from(["human", "gpt", "function_call"]), "value": TEXTS | VALUES})
+ASKED = {"messages": st.lists(TURNS, max_size=3), "prompt": TEXTS, "input": st.lists(TURNS | PARTS, max_size=3) | TEXTS}
+BODIES = st.fixed_dictionaries(
+    {}, optional=ASKED | {"n": VALUES, "tools": st.lists(PARTS, max_size=2), "output_format": PARTS}
+)
+ROWS = st.dictionaries(st.sampled_from((*FIELDS, *LATER)), VALUES, max_size=5)
+IDS = {"custom_id": st.sampled_from(["a", "b", " "]) | VALUES}
+URLS = st.sampled_from(["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"])
+ROWS |= st.fixed_dictionaries({"url": URLS | TEXTS, "body": BODIES}, optional=IDS)
+ROWS |= st.fixed_dictionaries({"params": BODIES}, optional=IDS)
+ROWS |= st.fixed_dictionaries({"conversations": st.lists(SPOKEN, max_size=3)}, optional=IDS)
 JSON_LINES = ROWS.map(lambda row: json.dumps(row).encode())
 PLAIN_LINES = st.builds(lambda i, text: json.dumps({"id": i, "prompt": text}).encode(), st.integers(0, 3), st.text())
 LINES = st.lists(

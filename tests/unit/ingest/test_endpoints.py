@@ -10,6 +10,7 @@ Put = Callable[..., Path]
 Read = Callable[..., tuple[Rows, Rows]]
 
 COMPLETIONS = "/v1/completions"
+SUPPORTED = "/v1/chat/completions, /v1/completions, /v1/responses and /v1/messages"
 
 
 def test_several_endpoints_and_models_in_one_file(put: Put, chat: Chat, read: Read) -> None:
@@ -33,7 +34,7 @@ def test_several_endpoints_and_models_in_one_file(put: Put, chat: Chat, read: Re
         ("other", "unknown_model"),
         ("raw2", "unknown_model"),
     ]
-    assert "/v1/chat/completions and /v1/completions" in rejects[0]["message"]
+    assert SUPPORTED in rejects[0]["message"]
     assert "'gpt-4o'" in rejects[1]["message"]
     assert "'SmolLM2'" in rejects[1]["message"]
 
@@ -51,13 +52,21 @@ def test_an_empty_model_is_no_model(put: Put, chat: Chat, read: Read) -> None:
 
 
 def test_an_endpoint_that_is_not_supported(put: Put, read: Read) -> None:
-    """Anything but the two paths is refused, naming them."""
-    urls = ["/v1/responses", "/v1/chat/completions/", "/v1/Chat/Completions", "https://x.example/v1/chat/completions", ""]
+    """Anything but the four paths is refused, naming them."""
+    urls = [
+        "/v1/rerank",
+        "/v1/audio/speech",
+        "/v1/Chat/Completions",
+        "/v1",
+        "ftp://x.example/v1/completions",
+        "https://[",
+        "",
+    ]
     body = {"messages": [{"role": "user", "content": "hi"}]}
     requests, rejects = read(put("in.jsonl", *({"url": url, "body": body} for url in urls)))
     assert requests == []
     assert [row["reason"] for row in rejects] == ["unsupported_endpoint"] * len(urls)
-    assert all("/v1/chat/completions and /v1/completions" in row["message"] for row in rejects)
+    assert all(SUPPORTED in row["message"] for row in rejects)
 
 
 LACKING: list[tuple[dict[str, Any], str]] = [

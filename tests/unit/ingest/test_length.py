@@ -34,10 +34,10 @@ class CountingTokenizer(ByteTokenizer):
 class RefusingTokenizer(ByteTokenizer):
     """A template that wants no `tool`, and a vocabulary without spaces."""
 
-    def render(self, messages: list[dict[str, object]]) -> str:
+    def render(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> str:
         if messages[0]["content"] == "raise":
             raise ValueError("roles must alternate")
-        return super().render(messages)
+        return super().render(messages, tools)
 
     def encode(self, prompts: Sequence[str], *, rendered: Sequence[bool]) -> list[list[int]]:
         return super().encode([prompt.replace("\u200b", "") for prompt in prompts], rendered=rendered)

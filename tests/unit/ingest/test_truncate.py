@@ -40,7 +40,7 @@ class ThriftyTokenizer(ByteTokenizer):
 class PoliteTokenizer(ByteTokenizer):
     """Its template takes no chat that begins with the assistant."""
 
-    def render(self, messages: list[dict[str, object]]) -> str:
+    def render(self, messages: list[dict[str, object]], tools: list[dict[str, object]] | None = None) -> str:
         if messages[0]["role"] == "assistant":
             raise ValueError("the user must begin")
         return super().render(messages)
