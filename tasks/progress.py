@@ -41,6 +41,10 @@ class Display(Protocol):
         """So many input rows have been read."""
         ...
 
+    def written(self, num_rows: int, total: int) -> None:
+        """So many of `total` input rows have been exported."""
+        ...
+
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         """The engine's report while it works on `total` sequences."""
         ...
@@ -78,6 +82,10 @@ class LogDisplay:
     def rows(self, num_rows: int) -> None:
         if self._is_time():
             _log.info("%d rows read", num_rows, extra={"action": "ingest"})
+
+    def written(self, num_rows: int, total: int) -> None:
+        if self._is_time():
+            _log.info("%d of %d rows written", num_rows, total, extra={"action": "export"})
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         if not self._is_time():
@@ -130,6 +138,9 @@ class BarDisplay:
 
     def rows(self, num_rows: int) -> None:
         self._show("reading rows", num_rows, None, "")
+
+    def written(self, num_rows: int, total: int) -> None:
+        self._show("writing rows", num_rows, total, "")
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         rate = f"{rate_of(report):,.0f} tokens/s" if report.get("seconds") else ""
