@@ -17,9 +17,9 @@ from tasks.core.errors import ConfigError, DamageError, LockedError, NightbatchE
 from tasks.core.manifest import DONE, RUNNING, Manifest
 from tasks.core.protocols import Tokenizer
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer
-from tasks.export import columns, openai
-from tasks.export.columns import Row
-from tasks.export.logprobs import TokenText, token_name
+from tasks.export import openai
+from tasks.export.columns import COLUMNS, Row
+from tasks.export.logprobs import TokenText, token_name, token_text
 from tasks.export.settings import OPENAI, Export
 from tasks.export.tables import write_joined, write_rows
 from tasks.export.writers import JsonLines
@@ -141,7 +141,7 @@ def _write_batch(
 ) -> Path | None:
     """The output file and, where there are errors, the error file; its path. One of an earlier export is removed."""
     lines = openai.BatchFile.of(manifest, _texts(run, display))
-    rows = _counted(outcomes.rows(openai.SELECTED), counts, display)
+    rows = _counted(outcomes.asked_rows(openai.SELECTED), counts, display)
     with ExitStack() as stack:
         answered = JsonLines(stack.enter_context(outlet(export.out)))
         failed = JsonLines(stack.enter_context(outlet(export.errors))) if counts.errors else answered
@@ -163,7 +163,7 @@ def _write_table(export: Export, outcomes: Outcomes, counts: Counts, dataset: Da
     files = originals(dataset, export.source) if export.join else []
     for file in files:
         file.check()
-    rows = _counted(outcomes.rows(columns.SELECTED, in_order=export.in_order), counts, display)
+    rows = _counted(outcomes.rows(list(COLUMNS), in_order=export.in_order), counts, display)
     with outlet(export.out) as stream:
         if export.join:
             write_joined(stream, export.format, files, rows)
@@ -195,7 +195,7 @@ def _texts(run: Run, display: Display) -> Callable[[int], TokenText]:
         if not opened:
             opened.append(_tokenizer(run, display))
         text = opened[0].text([token_id]) if opened[0] else ""
-        return TokenText(text) if text else TokenText(token_name(token_id), is_name=True)
+        return token_text(text) if text else token_name(token_id)
 
     return text_of
 

@@ -27,9 +27,6 @@ COLUMNS = {
 }
 """Names, and kinds as in `kind_of`."""
 
-SELECTED = tuple(
-    "coalesce(prompt_tokens, asked_tokens) AS prompt_tokens" if name == "prompt_tokens" else name for name in COLUMNS
-)
 _PREFIX = "nightbatch"
 _EXACT = 1 << 53
 _LONG = 1 << 63

@@ -14,18 +14,24 @@ _PART = "\ufffd"
 
 
 class TokenText(NamedTuple):
-    """A token's text; `is_name` where it has none that is known, such as a special token, and the text is its name."""
+    """A token's text and its bytes, where it is whole characters; `is_name` where the text only names the token."""
 
     text: str
+    data: list[int] | None
     is_name: bool = False
 
 
 Texts = Callable[[int], TokenText]
 
 
-def token_name(token_id: int) -> str:
-    """What a token is called whose text is not known, or is another's too."""
-    return f"token_id:{token_id}"
+def token_text(text: str) -> TokenText:
+    """A token with this text."""
+    return TokenText(text, None if _PART in text else list(text.encode()))
+
+
+def token_name(token_id: int) -> TokenText:
+    """A token whose text is not known, such as a special one, or is another's too."""
+    return TokenText(f"token_id:{token_id}", None, is_name=True)
 
 
 def chat_logprobs(choice: Row, texts: Texts) -> dict[str, Any] | None:
@@ -43,7 +49,7 @@ def text_logprobs(choice: Row, texts: Texts) -> dict[str, Any] | None:
     """`logprobs` of a completion's choice; None where none were asked for."""
     if choice["logprobs"] is None:
         return None
-    tokens = [texts(token_id) for token_id in choice["token_ids"]]
+    tokens = [texts(token_id) for token_id in choice["output_token_ids"]]
     offsets = [0, *accumulate(0 if token.is_name else len(token.text) for token in tokens)]
     return {
         "tokens": [token.text for token in tokens],
@@ -55,13 +61,12 @@ def text_logprobs(choice: Row, texts: Texts) -> dict[str, Any] | None:
 
 def _positions(choice: Row) -> Iterator[tuple[int, float, list[tuple[int, float]]]]:
     alternatives: Sequence[Sequence[Mapping[str, Any]]] = choice["top_logprobs"] or [()] * len(choice["logprobs"])
-    for token_id, logprob, top in zip(choice["token_ids"], choice["logprobs"], alternatives, strict=True):
+    for token_id, logprob, top in zip(choice["output_token_ids"], choice["logprobs"], alternatives, strict=True):
         yield token_id, logprob, [(one["token_id"], one["logprob"]) for one in top]
 
 
 def _entry(token: TokenText, logprob: float) -> dict[str, Any]:
-    is_text = not token.is_name and _PART not in token.text
-    return {"token": token.text, "bytes": list(token.text.encode()) if is_text else None, "logprob": _finite(logprob)}
+    return {"token": token.text, "bytes": token.data, "logprob": _finite(logprob)}
 
 
 def _by_text(top: Sequence[tuple[int, float]], texts: Texts) -> dict[str, float]:
@@ -69,7 +74,7 @@ def _by_text(top: Sequence[tuple[int, float]], texts: Texts) -> dict[str, float]
     named: dict[str, float] = {}
     for token_id, logprob in top:
         text = texts(token_id).text
-        named[token_name(token_id) if text in named else text] = _finite(logprob)
+        named[token_name(token_id).text if text in named else text] = _finite(logprob)
     return named
 
 

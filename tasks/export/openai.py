@@ -19,8 +19,8 @@ from tasks.export.logprobs import TokenText, chat_logprobs, text_logprobs
 
 SELECTED = (
     *("source", "file", "line", "request_id", "custom_id", "model", "choice_index", "status", "finish_reason", "error"),
-    *("reason", "output_text", "prompt_tokens", "output_tokens", "cached_tokens", "n", "is_completion"),
-    *("CASE WHEN logprobs IS NULL THEN NULL ELSE output_token_ids END AS token_ids", "logprobs", "top_logprobs"),
+    *("reason", "output_text", "prompt_tokens", "output_tokens", "cached_tokens"),
+    *("output_token_ids", "logprobs", "top_logprobs"),
 )
 
 

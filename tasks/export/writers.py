@@ -5,7 +5,6 @@ cell as JSON, nothing as an empty cell; what begins with = stays as it is.
 """
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
@@ -33,19 +32,21 @@ class Csv:
 
     def __init__(self, stream: BinaryIO, names: Iterable[str]) -> None:
         self._names = list(names)
-        self._stream = stream
-        self._record = io.StringIO(newline="")
-        self._writer = csv.writer(self._record, lineterminator="\r\n")
-        self._write(self._names)
+        self._writer = csv.writer(_Utf8(stream), lineterminator="\r\n")
+        self._writer.writerow(self._names)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        self._write([_cell(row.get(name)) for name in self._names])
+        self._writer.writerow([_cell(row.get(name)) for name in self._names])
 
-    def _write(self, cells: list[str]) -> None:
-        self._writer.writerow(cells)
-        self._stream.write(self._record.getvalue().encode())
-        self._record.seek(0)
-        self._record.truncate()
+
+class _Utf8:
+    """Text in, bytes out, without a buffer that would have to be emptied at the end."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(text.encode())
 
 
 def _cell(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tasks.core.errors import DamageError
-from tasks.export.logprobs import TokenText
+from tasks.export.logprobs import token_text
 from tasks.export.openai import BatchFile
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import RESULTS, read_rows, write_table
@@ -160,7 +160,7 @@ def test_a_request_with_a_failed_choice_has_failed() -> None:
 
 
 def batch_file() -> BatchFile:
-    return BatchFile("r", "f" * 20, 0, lambda token_id: TokenText(chr(token_id)))
+    return BatchFile("r", "f" * 20, 0, lambda token_id: token_text(chr(token_id)))
 
 
 def test_each_choice_has_its_own_text() -> None:
@@ -192,10 +192,10 @@ def test_a_prompt_counts_once_and_as_cached_what_no_choice_computed() -> None:
 
 def test_alternatives_of_one_text_and_infinities_keep_their_place() -> None:
     """Two tokens that look the same are told apart by id, a part of a character has no bytes, and JSON no infinity."""
-    tops = {
+    tops: Row = {
         "logprobs": [float("-inf")],
         "top_logprobs": [[{"token_id": 0xFFFD, "logprob": -1.0}] * 2],
-        "token_ids": [0xFFFD],
+        "output_token_ids": [0xFFFD],
     }
     line, _ = batch_file().line([choice(0, n=1, is_completion=True, **tops)])
     older = line["response"]["body"]["choices"][0]["logprobs"]
