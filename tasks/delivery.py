@@ -57,10 +57,11 @@ def deliver(layout: Layout, prefix: str, export: Export, display: Display) -> De
     """Write the answers of the run whose id begins so. Raises NightbatchError, and then leaves all files as they were."""
     run = find_run(layout, prefix)
     manifest = _finished(run)
-    with display, TemporaryDirectory(prefix=".nightbatch-", dir=_scratch(export)) as scratch:
+    with display, ExitStack() as stack:
         display.stage("checking")
         dataset = _sound(layout, run, manifest)
         _check_places(export, dataset)
+        scratch = stack.enter_context(TemporaryDirectory(prefix=".nightbatch-", dir=_scratch(export)))
         outcomes = Outcomes(run, dataset, export.source, Path(scratch))
         counts = outcomes.counts()
         _check_counts(counts, export, manifest, dataset)
@@ -96,8 +97,6 @@ def _scratch(export: Export) -> Path | None:
     """Where there is room for the output there is room for putting its rows in order."""
     if export.out is None or is_stream(export.out):
         return None
-    if not export.out.parent.is_dir():
-        raise ConfigError(f"no such folder: {export.out.parent}; make it first, or name another with --out")
     return export.out.parent
 
 
@@ -117,6 +116,8 @@ def _sound(layout: Layout, run: Run, manifest: Manifest) -> Dataset:
 def _check_places(export: Export, dataset: Dataset) -> None:
     """Raises ConfigError where the output would take the place of something that it must not."""
     for path in filter(None, (export.out, export.errors)):
+        if not path.parent.is_dir():
+            raise ConfigError(f"no such folder: {path.parent}; make it first, or name a file in another")
         if path.is_dir():
             raise ConfigError(f"{path} is a folder; name a file in it")
         for file in dataset.inputs:

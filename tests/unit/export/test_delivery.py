@@ -13,6 +13,9 @@ import pytest
 
 from tasks.core.errors import ConfigError, NightbatchError
 from tasks.export.settings import Export
+from tasks.storage.layout import Layout
+from tasks.storage.lock import RunLock
+from tasks.storage.parquet import RESULTS, read_rows, write_table
 
 Make = Callable[..., Any]
 
@@ -61,6 +64,37 @@ def test_a_run_that_is_not_done(answer: Make, refused: Make, write_jsonl: Make, 
     assert f"run {run_id} is interrupted, not done" in refused(run_id, "out.jsonl", code=1)
 
 
+def test_a_run_that_is_running(answer: Make, refused: Make, write_jsonl: Make, chat: Make, cli: Any) -> None:
+    """While a process works on it there is nothing to export, and trying again later is right."""
+    run_id = answer(write_jsonl([chat("a", "hi")]))
+    run = Layout(cli.data, cli.checkpoints).run(run_id)
+    values = json.loads(run.manifest.read_text())
+    run.manifest.write_text(json.dumps(values | {"state": "running"}))
+    with RunLock(run.lock):
+        assert f"run {run_id} is still running" in refused(run_id, "out.jsonl", code=75)
+
+
+def test_counts_that_do_not_add_up(answer: Make, refused: Make, write_jsonl: Make, chat: Make, cli: Any) -> None:
+    """The tables must have the manifest's counts."""
+    run_id = answer(write_jsonl([chat("a", "hi"), "{"]))
+    path = cli.data / "runs" / run_id / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rejects": 2}))
+    assert "do not have the manifest's counts: run `nightbatch check`" in refused(run_id, "out.jsonl", code=1)
+
+
+def test_lost_rows(answer: Make, refused: Make, write_jsonl: Make, chat: Make, cli: Any) -> None:
+    """A request without a row in the results, or a result without a request, is damage and never a shorter file."""
+    run_id = answer(write_jsonl([chat(name, name, n=2, temperature=1) for name in "abc"]))
+    results = Layout(cli.data, cli.checkpoints).run(run_id).results
+    rows = list(read_rows(sorted(results.glob("*.parquet"))))
+    for lost in ([0, 1], [2], [4, 5]):
+        write_table(results, RESULTS, [row for place, row in enumerate(rows) if place not in lost])
+        for form in ("openai", "csv"):
+            refused(run_id, "out.jsonl", code=1, given_format=form)
+    write_table(results, RESULTS, [row | {"line": row["line"] + 1} for row in rows])
+    assert "is no request" in refused(run_id, "out.jsonl", code=1)
+
+
 def test_damaged_tables(answer: Make, refused: Make, write_jsonl: Make, chat: Make, cli: Any) -> None:
     """A table that is not as it was written is named, and nothing is exported."""
     run_id = answer(write_jsonl([chat("a", "hi")]))
@@ -81,6 +115,7 @@ def test_users_mistakes(answer: Make, refused: Make, write_jsonl: Make, chat: Ma
     assert "link.jsonl is an input file of this run" in refused(run_id, "out.jsonl", given_errors=cli.home / "link.jsonl")
     assert "data is a folder" in refused(run_id, "data", given_format="csv")
     assert f"no such folder: {cli.home / 'nothere'}" in refused(run_id, "nothere/out.csv")
+    assert "no such folder: nothere" in refused(run_id, "out.jsonl", given_errors=Path("nothere/errors.jsonl"))
     for options, words in (((), "1 rows have no answer: name a file for them with --errors"), (("--json",), "choose one")):
         done = cli("export", run_id, "-o", "-", *options)
         assert done.returncode == 2
@@ -174,6 +209,15 @@ def test_input_that_is_gone_or_has_changed(answer: Make, export: Make, refused: 
     write_jsonl(rows)
     export(run_id, "second.csv", join=True)
     assert (cli.home / "first.csv").read_bytes() == (cli.home / "second.csv").read_bytes()
+
+
+def test_an_older_dataset(answer: Make, refused: Make, write_jsonl: Make, chat: Make, cli: Any) -> None:
+    """One that does not say where its files lay cannot be joined to them, and the message says what can be done."""
+    run_id = answer(write_jsonl([chat("a", "hi")]))
+    (manifest,) = (cli.data / "requests" / "_datasets").glob("*.json")
+    dataset = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({name: value for name, value in dataset.items() if name != "inputs"}))
+    assert "export without --join" in refused(run_id, "out.csv", join=True)
 
 
 def test_input_of_other_bytes(answer: Make, refused: Make, write_jsonl: Make, cli: Any) -> None:
