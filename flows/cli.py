@@ -171,6 +171,49 @@ def check(
 
 
 @app.command()
+def export(
+    run_id: Annotated[str, typer.Argument(help="The run, or the beginning of its id.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write; - for stdout.")],
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="openai (a batch output file and error file), jsonl, csv or parquet (a row a choice); by the file's "
+            "ending if unset, .jsonl being openai.",
+        ),
+    ] = None,
+    order: Annotated[str, typer.Option(help="input, or any, which is faster for jsonl, csv and parquet.")] = "input",
+    source: Annotated[str | None, typer.Option(help="Only the rows of this source.")] = None,
+    join: Annotated[bool, typer.Option("--join", help="Put the answers beside the input's own columns.")] = False,
+    errors: Annotated[
+        Path | None, typer.Option(help="Where openai's error file goes; beside the output, as OUT.errors.jsonl, if unset.")
+    ] = None,
+    data: Data = Path("data"),
+    checkpoints: Checkpoints = Path("checkpoints"),
+    as_json: Json = False,
+) -> int:
+    """Write a finished run's answers to a file; every input row is in it, or in the error file.
+
+    Example: nightbatch export adhoc-1f3a -o answers.jsonl
+    """
+    from tasks.delivery import deliver
+    from tasks.export.settings import Export
+    from tasks.progress import terminal_display
+    from tasks.report import print_delivery
+
+    to_stdout = str(out) == "-"
+    if to_stdout and as_json:
+        raise ConfigError("--json and -o - both mean stdout; choose one")
+    asked = Export(None if to_stdout else out, form, errors, source, order, join)
+    delivery = deliver(Layout(_existing(data), checkpoints), run_id, asked, terminal_display())
+    if as_json:
+        _print_json(delivery.to_dict())
+    elif not to_stdout:
+        print_delivery(delivery)
+    return 0
+
+
+@app.command()
 def sql(
     statement: Annotated[str | None, typer.Argument(help="Any DuckDB statement over the views.")] = None,
     name: Annotated[str | None, typer.Option(help="One of the named queries instead; --name list shows them.")] = None,

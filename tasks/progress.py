@@ -41,6 +41,10 @@ class Display(Protocol):
         """So many input rows have been read, out of `size` of all `total` bytes."""
         ...
 
+    def written(self, num_rows: int, total: int) -> None:
+        """So many of `total` input rows have been exported."""
+        ...
+
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         """The engine's report while it works on `total` sequences."""
         ...
@@ -79,6 +83,10 @@ class LogDisplay:
         if self._is_time():
             share = 100 * size / total if total else 100
             _log.info("%d rows read, %.0f %% of the input", num_rows, share, extra={"action": "ingest"})
+
+    def written(self, num_rows: int, total: int) -> None:
+        if self._is_time():
+            _log.info("%d of %d rows written", num_rows, total, extra={"action": "export"})
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         if not self._is_time():
@@ -131,6 +139,9 @@ class BarDisplay:
 
     def reading(self, num_rows: int, size: int, total: int) -> None:
         self._show("reading, in MB", size // 1_000_000, -(-total // 1_000_000), f"{num_rows:,} rows")
+
+    def written(self, num_rows: int, total: int) -> None:
+        self._show("writing rows", num_rows, total, "")
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         rate = f"{rate_of(report):,.0f} tokens/s" if report.get("seconds") else ""

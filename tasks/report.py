@@ -1,7 +1,7 @@
 """Tables for people, on stdout."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,6 +12,9 @@ from tasks.core.dataset import Dataset
 from tasks.core.manifest import Manifest
 from tasks.night import Night
 from tasks.status import RunStatus
+
+if TYPE_CHECKING:
+    from tasks.delivery import Delivery
 
 _PIPE_WIDTH = 160
 
@@ -105,3 +108,12 @@ def print_check(report: CheckReport) -> None:
     for problem in report.problems:
         console.print(f"PROBLEM: {problem}", highlight=False, markup=False)
     console.print(f"{len(report.problems)} problems" if report.problems else "healthy", highlight=False)
+
+
+def print_delivery(delivery: "Delivery") -> None:
+    """What was written, and where to."""
+    counts = f"{delivery.answered:,} answered, {delivery.failed:,} failed, {delivery.rejected:,} rejected"
+    console = _console()
+    console.print(f"{delivery.path}: run {delivery.run_id}, {delivery.rows:,} rows: {counts}", highlight=False, markup=False)
+    if delivery.errors_path:
+        console.print(f"{delivery.errors_path}: those without an answer", highlight=False, markup=False)

@@ -115,7 +115,9 @@ def _dataset(
         examples=tuple(chain.from_iterable(part.examples for part in parts))[:_NUM_EXAMPLES],
         request_parts=tuple(table for table, _ in tables),
         reject_parts=tuple(table for table, _ in refused),
-        inputs=tuple(InputFile(file.source, file.name, as_unicode(str(file.path)), digest) for file, digest in named),
+        inputs=tuple(
+            InputFile(file.source, file.name, as_unicode(str(file.path.absolute())), digest) for file, digest in named
+        ),
         rows_of={source: asdict(validator_of(source).config) for source in {file.source: None for file in files}},
         checksums=tuple(wanted for _, wanted in (*tables, *refused)),
     )

@@ -4,6 +4,7 @@ The database file holds views and no data: it can be deleted and is rebuilt whol
 what it has. A table of which no file exists yet is an empty view with the right columns.
 """
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -82,21 +83,23 @@ def _create_views(connection: duckdb.DuckDBPyConnection, layout: Layout) -> None
         "failures": (data / "runs", "*/failures/*.parquet", FAILURES),
     }
     for name, (folder, pattern, schema) in tables.items():
-        connection.execute(f"CREATE VIEW {name} AS {_table(folder, pattern, schema)}")
+        parts = [folder / pattern] if any(folder.glob(pattern)) else []
+        connection.execute(f"CREATE VIEW {name} AS {table(parts, schema)}")
     for name, schema in (("requests", REQUESTS), ("rejects", REJECTS)):
         connection.execute(f"CREATE VIEW {name} AS {_of_datasets(data, name, schema)}")
     connection.execute(f"CREATE VIEW runs AS {_runs(data / 'runs')}")
 
 
-def _table(folder: Path, pattern: str, schema: pa.Schema, options: str = "filename = false") -> str:
-    """All parts under the declared columns; one that an older version wrote has NULL where it has no such column."""
+def table(parts: Sequence[Path], schema: pa.Schema, options: str = "filename = false") -> str:
+    """These parts, paths or patterns, under the declared columns; one that an older version wrote has NULL where it has no
+    such column. As SQL."""
     columns = ", ".join(f'"{column}"' for column in schema.names)
     nothing = ", ".join(f'CAST(NULL AS {_duckdb_type(field.type)}) AS "{field.name}"' for field in schema)
-    if not any(folder.glob(pattern)):
+    if not parts:
         return f"SELECT {nothing} WHERE false"
-    files = _quoted(folder / pattern)
-    parts = f"SELECT * FROM read_parquet({files}, hive_partitioning = false, union_by_name = true, {options})"
-    return f"SELECT {columns} FROM (SELECT {nothing} WHERE false UNION ALL BY NAME {parts})"
+    paths = ", ".join(quoted(part) for part in parts)
+    rows = f"SELECT * FROM read_parquet([{paths}], hive_partitioning = false, union_by_name = true, {options})"
+    return f"SELECT {columns} FROM (SELECT {nothing} WHERE false UNION ALL BY NAME {rows})"
 
 
 def _of_datasets(data: Path, name: str, schema: pa.Schema) -> str:
@@ -104,12 +107,14 @@ def _of_datasets(data: Path, name: str, schema: pa.Schema) -> str:
 
     Parts are known by their names, so that the folder can be moved.
     """
-    rows = _table(data / name, "ds=*/source=*/*.parquet", pa.schema([*schema, ("filename", pa.string())]), "filename = true")
+    pattern = "ds=*/source=*/*.parquet"
+    there = [data / name / pattern] if any((data / name).glob(pattern)) else []
+    rows = table(there, pa.schema([*schema, ("filename", pa.string())]), "filename = true")
     if not any((data / "requests" / "_datasets").glob("*.json")):
         return f"SELECT CAST(NULL AS VARCHAR) AS dataset_id, * EXCLUDE (filename) FROM ({rows}) WHERE false"
     column = "request_parts" if name == "requests" else "reject_parts"
     kinds = "{dataset_id: 'VARCHAR', request_parts: 'VARCHAR[]', reject_parts: 'VARCHAR[]'}"
-    files = f"read_json({_quoted(data / 'requests' / '_datasets' / '*.json')}, columns = {kinds}, format = 'auto')"
+    files = f"read_json({quoted(data / 'requests' / '_datasets' / '*.json')}, columns = {kinds}, format = 'auto')"
     parts = f"SELECT dataset_id, parse_filename(unnest({column})) AS part FROM {files}"
     return (
         f"SELECT dataset_id, rows.* EXCLUDE (filename) FROM ({rows}) rows JOIN ({parts}) parts "
@@ -120,12 +125,13 @@ def _of_datasets(data: Path, name: str, schema: pa.Schema) -> str:
 def _runs(folder: Path) -> str:
     if any(folder.glob("*/manifest.json")):
         columns = ", ".join(f"{name}: '{kind}'" for name, kind in _RUNS.items())
-        return f"SELECT * FROM read_json({_quoted(folder / '*/manifest.json')}, columns = {{{columns}}}, format = 'auto')"
+        return f"SELECT * FROM read_json({quoted(folder / '*/manifest.json')}, columns = {{{columns}}}, format = 'auto')"
     return "SELECT " + ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in _RUNS.items()) + " WHERE false"
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def quoted(text: str | Path) -> str:
+    """A text as SQL has it."""
+    return "'" + str(text).replace("'", "''") + "'"
 
 
 def _duckdb_type(kind: pa.DataType) -> str:

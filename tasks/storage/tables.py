@@ -23,13 +23,14 @@ _MAGIC = b"ARROW1"
 def read_table_rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file, a batch in memory at a time. Raises DamageError when it is no such file or is damaged."""
     try:
-        for batch in _batches(path):
+        for batch in read_batches(path):
             yield from ({name: _plain(value) for name, value in row.items()} for row in _readable(batch).to_pylist())
     except pa.ArrowException as error:
         raise DamageError(f"{path.name}: not readable as a table: {error}") from error
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a file as they are stored. Raises ArrowException when it is no such file or is damaged."""
     if path.suffix.lower() in (".parquet", ".pq"):
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(batch_size=_ROWS)
@@ -41,6 +42,17 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
         else:
             source.seek(0)
             yield from pa.ipc.open_stream(source)
+
+
+def table_schema(path: Path) -> pa.Schema:
+    """The names and types of a file's columns. Raises ArrowException as `read_batches` does."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return pq.read_schema(path)
+    with pa.memory_map(str(path)) as source:
+        is_file = source.read(len(_MAGIC)) == _MAGIC
+        source.seek(0)
+        with pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source) as reader:
+            return reader.schema
 
 
 def _readable(batch: pa.RecordBatch) -> pa.RecordBatch:

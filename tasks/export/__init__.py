@@ -1,0 +1,1 @@
+"""A run's outcomes to files in the shapes that people expect."""
