@@ -70,7 +70,8 @@ class Rows:
 
     source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None
     format: Annotated[
-        str | None, typer.Option(help="jsonl, json, csv, tsv, txt, parquet or arrow, whatever the files' endings say.")
+        str | None,
+        typer.Option(help="jsonl, json, csv, tsv, txt, parquet, arrow or document (a file, a prompt), whatever the files' endings say.")
     ] = _ROWS.format
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of text files, such as cp1252; UTF-8 and what a file itself shows if unset.")
@@ -95,7 +96,7 @@ class Rows:
         typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
     ] = MAX_REJECT_RATE
 
-    def config(self, paths: Sequence[Path]) -> InputConfig:
+    def config(self, paths: Sequence[str | Path]) -> InputConfig:
         """These files, read so."""
         rows = RowConfig(**{field.name: getattr(self, field.name) for field in fields(RowConfig)})
         return InputConfig(tuple(paths), self.source, self.max_reject_rate, rows)
@@ -163,7 +164,7 @@ class Engine:
         return JournalConfig(self.durability)
 
 
-def config_of(paths: Sequence[Path], rows: Rows, places: Places, answers: Answers, engine: Engine | None = None) -> Config:
+def config_of(paths: Sequence[str | Path], rows: Rows, places: Places, answers: Answers, engine: Engine | None = None) -> Config:
     """All settings of a run."""
     how = engine or Engine()
     return Config(

@@ -114,7 +114,7 @@ def test_a_quote_that_is_never_closed(put: Put, read: Read) -> None:
     assert "never closed" in rejects[1]["message"]
 
 
-@pytest.mark.parametrize("row", ['"a" b,1', '"say ""hi"" \\"now\\"",1', '"a"b"c",1'])
+@pytest.mark.parametrize("row", ['"a" b,1', '"say ""hi"" "now",1', '"a"b"c",1'])
 def test_quotes_that_do_not_add_up(put: Put, read: Read, row: str) -> None:
     """A row with text after a closing quote is refused, not read as something else."""
     [request], [reject] = read(put("in.csv", "prompt,id", row, "hi,2"))
