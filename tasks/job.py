@@ -4,6 +4,7 @@ The same files, model and settings always give the same run id, so that doing th
 whatever would change a token, and the logical date, is part of the name.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -94,11 +95,13 @@ class Job:
             self.record(known.changed(state=state, error=error, ended_at=now()))
 
 
-def open_job(config: Config) -> Job:
-    """Find the files and the model, and name the run. Raises InputError or ConfigError when one of them is not there."""
-    files = discover(config.input.paths, config.input.source)
-    model = _model(config.model.name)
+def open_job(config: Config, note: Callable[[str], None] = lambda _: None) -> Job:
+    """Find the files and the model, and name the run; `note` hears which files are left out, and why.
+
+    Raises InputError or ConfigError when one of them is not there."""
     given, asked = config.input, config.model
+    files = discover(given.paths, given.source, format=given.rows.format, copies=layout_of(config).copies, note=note)
+    model = _model(config.model.name)
     dataset = (given.rows, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
     dataset_id = _digest(digest_files(files), model.fingerprint, *dataset)
     fingerprint = _digest(_TOKENS_VERSION, dataset_id, asked.dtype, engine_software())

@@ -71,7 +71,9 @@ class Rows:
     source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None
     format: Annotated[
         str | None,
-        typer.Option(help="jsonl, json, csv, tsv, txt, parquet, arrow or document (a file, a prompt), whatever the files' endings say.")
+        typer.Option(
+            help="jsonl, json, csv, tsv, txt, parquet, arrow or document (a file, a prompt), whatever endings say."
+        ),
     ] = _ROWS.format
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of text files, such as cp1252; UTF-8 and what a file itself shows if unset.")
@@ -164,7 +166,9 @@ class Engine:
         return JournalConfig(self.durability)
 
 
-def config_of(paths: Sequence[str | Path], rows: Rows, places: Places, answers: Answers, engine: Engine | None = None) -> Config:
+def config_of(
+    paths: Sequence[str | Path], rows: Rows, places: Places, answers: Answers, engine: Engine | None = None
+) -> Config:
     """All settings of a run."""
     how = engine or Engine()
     return Config(

@@ -51,7 +51,10 @@ class RowConfig:
 
     def __post_init__(self) -> None:
         _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
-        encoding, some = self.encoding, "the name of an encoding, such as utf-8, cp1252, latin-1, utf-16, shift_jis or gb18030"
+        encoding, some = (
+            self.encoding,
+            "the name of an encoding, such as utf-8, cp1252, latin-1, utf-16, shift_jis or gb18030",
+        )
         _check(encoding is None or _is_encoding(encoding), "encoding", encoding, some)
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")

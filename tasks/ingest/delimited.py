@@ -57,7 +57,7 @@ class _Lines:
 def read_csv(
     path: Path, *, delimiter: str | None, encoding: str | None = None, on_bytes: OnBytes | None = None
 ) -> Iterator[Row]:
-    """Rows of a delimited file; how it is written is found out by its first records, save the delimiter where it is given."""
+    """Rows of a delimited file; how it is written, save a delimiter that is given, its first records tell."""
     with open_bytes(path, encoding, on_bytes) as raw:
         stream = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
         sample, skipped, dialect = _begun(stream, delimiter)

@@ -1,7 +1,7 @@
 """How a delimited file is written, found in its first records: the way under which they have as many cells as the header.
 
 Looked for are the delimiters `,` tab `;` `|`, and where the usual way leaves records that do not fit, these: a blank behind
-the delimiter, quotes inside quotes as \\" and single quotes around cells. `sep=;` as the first line says the delimiter itself.
+the delimiter, quotes inside quotes as \\" and single quotes around cells. `sep=;` as the first line says the delimiter.
 """
 
 import csv
@@ -50,7 +50,9 @@ def said_delimiter(first_line: str) -> str | None:
 def dialect_of(sample: list[str], delimiter: str | None) -> Dialect:
     """How these first lines of a file are written, the header first; the last may be cut off."""
     fits = {dialect: _fit(dialect, sample) for dialect in [Dialect(one) for one in (delimiter or "".join(DELIMITERS))]}
-    best = max(fits, key=lambda dialect: (fits[dialect].columns > 1, fits[dialect]) if fits[dialect].columns > 1 else (False,))
+    best = max(
+        fits, key=lambda dialect: (fits[dialect].columns > 1, fits[dialect]) if fits[dialect].columns > 1 else (False,)
+    )
     fitting = max([best, *_others(best, sample)], key=lambda dialect: _fit(dialect, sample).share)
     if fitting is best and _ALL_IN_SINGLE_QUOTES.match(sample[0]):
         return replace(best, quote="'")
@@ -79,7 +81,7 @@ def _fit(dialect: Dialect, sample: list[str]) -> _Fit:
     sizes = list(islice(_sizes(dialect, sample), _SAMPLE_RECORDS))
     if not sizes or sizes[0] is None:
         return _Fit(0.0, 0)
-    header, *others = sizes
+    header, others = sizes[0], sizes[1:]
     return _Fit(sum(size == header for size in others) / len(others) if others else 1.0, header)
 
 

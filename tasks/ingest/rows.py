@@ -57,8 +57,11 @@ def raw_text(data: bytes) -> str:
     return data[:_MAX_RAW_BYTES].rstrip(b"\r\n").decode("utf-8", "replace")
 
 
-_COMPRESSED_TABLES = tuple(f".{table}.{ending}" for table in ("parquet", "pq", "arrow", "arrows", "feather", "ipc")
-                           for ending in ("gz", "bz2", "xz", "zst"))
+_COMPRESSED_TABLES = tuple(
+    f".{table}.{ending}"
+    for table in ("parquet", "pq", "arrow", "arrows", "feather", "ipc")
+    for ending in ("gz", "bz2", "xz", "zst")
+)
 _REMEDIES = {
     (".xlsx", ".xls", ".xlsm", ".ods"): "save the sheet as CSV (UTF-8)",
     (".orc", ".avro"): "convert it to Parquet or JSON lines",
@@ -69,7 +72,9 @@ _REMEDIES = {
 
 def unsupported(name: str) -> Row:
     """The one row that stands for a file of a kind that is not read."""
-    kinds = "read are .jsonl, .ndjson, .json, .csv, .tsv, .txt, .parquet, .arrow, .arrows and .feather, the first six also as "
+    kinds = (
+        "read are .jsonl, .ndjson, .json, .csv, .tsv, .txt, .parquet, .arrow, .arrows and .feather, the first six also as "
+    )
     message = f"{name}: {kinds}.gz, .bz2, .xz or .zst (--format tells, where the name does not)"
     remedy = next((remedy for endings, remedy in _REMEDIES.items() if name.lower().endswith(endings)), None)
     if name.lower().endswith(_COMPRESSED_TABLES):

@@ -9,7 +9,9 @@ from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, raw_text
 from tasks.storage.streams import OnBytes, is_transcoded, open_bytes
 
 
-def read_text(path: Path, config: RowConfig, on_bytes: OnBytes | None = None, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Row]:
+def read_text(
+    path: Path, config: RowConfig, on_bytes: OnBytes | None = None, max_row_bytes: int = MAX_ROW_BYTES
+) -> Iterator[Row]:
     """Each line that is not blank, as a row with its text as the prompt."""
     with open_bytes(path, config.encoding, on_bytes) as stream:
         number, offset, has_offset = 1, 0, not is_transcoded(stream)

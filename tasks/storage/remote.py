@@ -64,12 +64,13 @@ def list_remote(url: str) -> tuple[list[RemoteFile], bool]:
 
 
 def copy_remote(file: RemoteFile, into: Path) -> None:
-    """The bytes of the file, streamed into a local one. Raises InputError when they do not come, or not as many as listed."""
+    """The bytes of the file, streamed into a local one. Raises InputError when not all of them come."""
     with _Explaining(file.url), _opened(file) as stream, into.open("wb") as copy:
         shutil.copyfileobj(stream, copy, _COPY_BYTES)
     size = into.stat().st_size
     if file.size is not None and size != file.size:
-        raise InputError(f"{redacted(file.url)}: {size:,} bytes came instead of {file.size:,}; it changed meanwhile, try again")
+        came = f"{size:,} bytes came instead of {file.size:,}"
+        raise InputError(f"{redacted(file.url)}: {came}; it changed meanwhile, try again")
 
 
 def _fixed_part(url: str) -> str:
@@ -135,7 +136,7 @@ def _fsspec_fs(url: str) -> tuple[Any, str]:
 
 def _opened(file: RemoteFile) -> BinaryIO:
     if urlsplit(file.url).scheme.lower() in _ARROW_SCHEMES:
-        return cast("BinaryIO", _arrow_fs(file.url)[0].open_input_stream(file.path))
+        return cast("BinaryIO", _arrow_fs(file.url)[0].open_input_stream(file.path, compression=None))
     store, _ = _fsspec_fs(file.url)
     return cast("BinaryIO", store.open(file.path, "rb"))
 
@@ -152,7 +153,8 @@ class _Explaining:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         shown = redacted(self._url)
         if isinstance(error, FileNotFoundError):
-            raise InputError(f"no such file or folder: {shown}") from None
+            unreachable = ", or its server cannot be reached" if shown.lower().startswith("http") else ""
+            raise InputError(f"no such file or folder{unreachable}: {shown}") from None
         if isinstance(error, ImportError):
             raise InputError(f"{shown} needs a library: pip install 'nightbatch[remote]' ({error})") from None
         if isinstance(error, Exception) and not isinstance(error, InputError):

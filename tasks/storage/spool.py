@@ -7,8 +7,9 @@ that nobody has asked for in three days are removed.
 import shutil
 import time
 from contextlib import suppress
-from hashlib import blake2b, file_digest
+from hashlib import blake2b
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import BinaryIO
 
 from tasks.storage.atomic import replacing_file
@@ -31,17 +32,21 @@ def fetch(file: RemoteFile, folder: Path) -> Path:
 
 
 def keep(stream: BinaryIO, folder: Path, name: str) -> Path:
-    """Everything that comes out of a stream, as a file that is named by its content."""
+    """Everything that comes out of a stream, as a file in a folder that is named by its content."""
+    folder.mkdir(parents=True, exist_ok=True)
     sweep(folder)
-    with replacing_file(folder / name) as temporary:
-        with temporary.open("wb") as copy:
-            shutil.copyfileobj(stream, copy, _COPY_BYTES)
-    arrived = folder / name
-    with arrived.open("rb") as copy:
-        key = file_digest(copy, lambda: blake2b(digest_size=16)).hexdigest()
-    place = folder / key / name
-    place.parent.mkdir(exist_ok=True)
-    arrived.replace(place)
+    arriving = Path(mkdtemp(dir=folder))
+    try:
+        hashed = blake2b(digest_size=16)
+        with (arriving / name).open("wb") as copy:
+            while block := stream.read(_COPY_BYTES):
+                hashed.update(block)
+                copy.write(block)
+        place = folder / hashed.hexdigest() / name
+        place.parent.mkdir(exist_ok=True)
+        (arriving / name).replace(place)
+    finally:
+        shutil.rmtree(arriving)
     _touch(place.parent)
     return place
 

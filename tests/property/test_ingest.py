@@ -20,6 +20,7 @@ from tasks.ingest.sources import discover
 from tasks.ingest.validate import Validator
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import read_rows
+from tasks.storage.transcode import encoding_of
 
 Rows = list[dict[str, Any]]
 
@@ -93,8 +94,7 @@ def test_every_line_is_in_exactly_one_table(lines: list[bytes], line_end: bytes,
     with tempfile.TemporaryDirectory() as folder:
         dataset, requests, rejects = ingested(Path(folder) / "in.jsonl", content)
     assert dataset.rows == len(requests) + len(rejects)
-    if [row["line"] for row in rejects] == [0]:
-        assert "looks like UTF-16" in rejects[0]["message"]
+    if encoding_of(content, None):  # bytes that look like UTF-16 are read as that, and have no places in the file
         return
     physical = content.split(b"\n")
     expected = [i for i, line in enumerate(physical, start=1) if line.removeprefix(b"\xef\xbb\xbf").strip()]
