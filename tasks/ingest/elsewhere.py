@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
+from urllib.parse import unquote
 
 import orjson
 
@@ -108,4 +109,4 @@ def _fetched(source: str, file: RemoteFile, name: str, copies: Path, note: Note)
 
 def _origin(file: RemoteFile) -> str:
     shown = redacted(file.url).rstrip("/")
-    return shown if shown.endswith(file.name) else f"{shown}/{file.name}"
+    return shown if unquote(shown).endswith(f"/{file.name}") else f"{shown}/{file.name}"

@@ -73,7 +73,7 @@ def read(layout: Layout) -> Callable[..., tuple[list[Row], list[Row]]]:
     ) -> tuple[list[Row], list[Row]]:
         names = None if served is None else frozenset(served)
         validator = Validator(RowConfig(**options), defaults or SamplingDefaults(), names, "SmolLM2")
-        files = discover(paths, source)
+        files = discover(paths, source, format=options.get("format"))
         dataset = ingest(files, lambda _: validator, tokenizer or ByteTokenizer(), layout, dataset_id="d1", ds="2026-01-02")
         requests = list(read_rows([Path(part) for part in dataset.request_parts]))
         rejects = list(read_rows([Path(part) for part in dataset.reject_parts]))

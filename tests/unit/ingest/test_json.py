@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from tasks.core.config import RowConfig
 from tasks.ingest.formats import read_file
 from tasks.ingest.json_document import read_values
 from tasks.ingest.rows import Fault
 from tasks.ingest.sources import discover
-from tasks.core.config import RowConfig
 
 Rows = list[dict[str, Any]]
 Put = Callable[..., Path]
@@ -70,7 +70,14 @@ def test_shapes(put: Put, read: Read, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "num_rows"),
-    [(f"[{A}, {B}", 2), (f"[{A}, {{", 1), (f'{{"rows": [{A}', 1), (f'{{"rows": [{A}], "x": "', 1), (f'[{A}, "un', 1), ("[", 0)],
+    [
+        (f"[{A}, {B}", 2),
+        (f"[{A}, {{", 1),
+        (f'{{"rows": [{A}', 1),
+        (f'{{"rows": [{A}], "x": "', 1),
+        (f'[{A}, "un', 1),
+        ("[", 0),
+    ],
 )
 def test_documents_that_are_cut_off(put: Put, read: Read, text: str, num_rows: int) -> None:
     """What is whole is read, and the end that is missing is one reject that says behind which element."""

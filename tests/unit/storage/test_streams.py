@@ -125,7 +125,8 @@ def test_utf8_has_no_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "text"), [("cp1252", "naïve €"), ("shift_jis", "日本語"), ("gb18030", "中文"), ("utf-16-le", "日本"), ("utf-7", "ä")]
+    ("encoding", "text"),
+    [("cp1252", "naïve €"), ("shift_jis", "日本語"), ("gb18030", "中文"), ("utf-16-le", "日本"), ("utf-7", "ä")],
 )
 def test_a_given_encoding(tmp_path: Path, encoding: str, text: str) -> None:
     """Any codec decodes, in pieces, and a mark of the file's own goes before it."""
