@@ -40,7 +40,6 @@ class _Counted:
         self.number = 0
 
     def row(self, scanner: Scanner) -> Row:
-        scanner.peek()
         offset = None if self._offset is None else self._offset + scanner.offset
         data = scanner.value()
         self.number += 1

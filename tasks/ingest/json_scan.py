@@ -47,15 +47,13 @@ class Scanner:
         self._at += 1
 
     def value(self) -> bytes:
-        """The next value, whole."""
-        self.peek()
+        """The value that `peek` showed, whole."""
         end = self._end(is_kept=True)
         found, self._at = self._data[self._at : end], end
         return found
 
     def skip(self) -> None:
-        """Step over the next value, however long."""
-        self.peek()
+        """Step over the value that `peek` showed, however long."""
         self._at = self._end(is_kept=False)
 
     def key(self) -> bytes:

@@ -156,7 +156,8 @@ class _Explaining:
             unreachable = ", or its server cannot be reached" if shown.lower().startswith("http") else ""
             raise InputError(f"no such file or folder{unreachable}: {shown}") from None
         if isinstance(error, ImportError):
-            raise InputError(f"{shown} needs a library: pip install 'nightbatch[remote]' ({error})") from None
+            said = _without_secrets(str(error), self._url)
+            raise InputError(f"{shown}: {said}; for https:// the extra `remote`: pip install -e '.[remote]'") from None
         if isinstance(error, Exception) and not isinstance(error, InputError):
             said = " ".join(str(error).split()) or type(error).__name__
             raise InputError(f"cannot read {shown}: {_without_secrets(said, self._url)[:500]}") from None

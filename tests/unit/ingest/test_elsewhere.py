@@ -46,6 +46,7 @@ def test_patterns(put: Put, tmp_path: Path) -> None:
         ("s", name) for name in ("a.jsonl", "b.jsonl.gz", "c.csv", "x/a.jsonl", "x/y/d.jsonl")
     )
     assert names(discover([f"{top}/?.c[s]v"], None)) == [("c", "c.csv")]
+    assert names(discover([f"{top}/x/[y]"], None)) == [("y", "d.jsonl")]
 
 
 def test_a_pattern_that_nothing_fits(put: Put, tmp_path: Path) -> None:
@@ -253,6 +254,12 @@ def test_a_scheme_that_nobody_knows(tmp_path: Path) -> None:
     """It stops with the URL."""
     with pytest.raises(InputError, match="cannot read nope://x/y: Protocol not known"):
         discover(["nope://x/y"], None, copies=tmp_path)
+
+
+def test_a_library_that_is_missing(tmp_path: Path) -> None:
+    """It stops with the library's name and how the usual one is installed."""
+    with pytest.raises(InputError, match=r"smb://host/x: .*smbprotocol.*\[remote\]"):
+        discover(["smb://host/x"], None, copies=tmp_path)
 
 
 def test_a_local_url_is_a_path(put: Put) -> None:
