@@ -82,7 +82,8 @@ class Scanner:
                 if not is_kept:
                     start = self._at = at
                 at -= start
-                if len(self._data) - start > self._max_bytes or not self._grow():
+                self._check_size(start)
+                if not self._grow():
                     raise TornError("a bracket or a quote is never closed")
                 start = self._at
                 at += start
@@ -100,12 +101,15 @@ class Scanner:
                 if found.end() == self._at:
                     raise TornError(f"{self._data[self._at : self._at + 1].decode('latin-1')!r} where a value should begin")
                 return found.end()
-            if len(self._data) - self._at > self._max_bytes:
-                raise TornError("a value has no end")
+            self._check_size(self._at)
             if not self._grow():
                 if found is not None and found.end() > self._at:
                     return found.end()
                 raise TornError("a quote is never closed" if self._at < len(self._data) else "it ends too early")
+
+    def _check_size(self, start: int) -> None:
+        if len(self._data) - start > self._max_bytes:
+            raise TornError(f"a value is longer than {self._max_bytes:,} bytes, so that reading ends here")
 
     def _grow(self) -> bool:
         """Read on, twice as much as is kept, so that a long value is looked at a few times only."""

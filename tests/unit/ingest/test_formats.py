@@ -17,7 +17,9 @@ import pytest
 
 from tasks.core.config import RowConfig
 from tasks.ingest.formats import read_file
+from tasks.ingest.rows import Fault
 from tasks.ingest.sources import discover
+from tasks.ingest.text import read_text
 
 Put = Callable[..., Path]
 Read = Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]]
@@ -190,6 +192,13 @@ def test_file_that_is_not_what_its_name_says(put: Put, read: Read, name: str) ->
     put("s/ok.txt", "hi")
     [request], [reject] = read(put(f"s/{name}", b"\x00no such file" * 20).parent)
     assert (request["text"], reject["file"], reject["reason"]) == ("hi", name, "damaged_file")
+
+
+def test_a_text_line_over_the_limit_is_read_over(put: Put) -> None:
+    """A line that is longer than a row may be is one fault, however long it is, and the next line is a row."""
+    rows = list(read_text(put("in.txt", "a", "x" * 3_000_000, "b"), RowConfig(), max_row_bytes=64))
+    assert [(row.line, row.byte_offset) for row in rows] == [(1, 0), (2, 2), (3, 3_000_003)]
+    assert [isinstance(row.content, Fault) for row in rows] == [False, True, False]
 
 
 # A file, a prompt

@@ -1,5 +1,6 @@
 """JSON documents: whatever shape they have, a bad element costs itself, and nothing behind it is lost."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 
 from tasks.core.config import RowConfig
 from tasks.ingest.formats import read_file
-from tasks.ingest.json_document import read_values
+from tasks.ingest.json_document import read_records, read_values
+from tasks.ingest.json_scan import Scanner, TornError
 from tasks.ingest.rows import Fault
 from tasks.ingest.sources import discover
 
@@ -123,6 +125,18 @@ def test_values_across_blocks(block: int) -> None:
     rows = list(read_values(Drops(), 0))  # type: ignore[arg-type]
     assert [row.content for row in rows] == values
     assert all(json.dumps(values).encode()[row.byte_offset or 0 :].startswith(row.raw.encode()) for row in rows)
+
+
+def test_a_value_over_the_limit() -> None:
+    """An element that is longer than a row may be ends the reading, with its size; what is skipped may be of any size."""
+    text = json.dumps({"skipped": ["x" * 400_000], "text": "y" * 400_000, "rows": [{"a": 1}, {"b": "z" * 400_000}]})
+    scanner = Scanner(io.BytesIO(text.encode()), max_bytes=200_000)
+    with pytest.raises(TornError, match="longer than 200,000 bytes"):
+        for _ in iter(scanner.peek, b""):
+            scanner.value()
+    rows = [{"a": 1}, {"b": "z" * 400_000}]
+    found = list(read_records(io.BytesIO(text.encode()), 0, "rows"))
+    assert [row.content for row in found] == rows
 
 
 def test_a_million_elements_need_no_memory() -> None:
