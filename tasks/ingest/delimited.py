@@ -63,7 +63,7 @@ def read_csv(
         sample, skipped, dialect = _begun(stream, delimiter)
         lines = _Lines(chain(sample, stream), 1 + skipped)
         records = _records(lines, dialect)
-        line, header = next(records, (1, []))
+        line, header = next((record for record in records if record[1]), (1, []))  # blank lines may go before it
         if isinstance(header, Fault):
             yield Row(line, None, lines.raw, header, True)
             return

@@ -241,6 +241,13 @@ def test_lines_are_counted_with_the_one_that_says_the_delimiter(put: Put, read: 
     assert [row["line"] for row in requests] == [3, 4]
 
 
+def test_blank_lines_before_the_header(put: Put, read: Read) -> None:
+    """The header is the first line that is not empty."""
+    requests, rejects = read(put("in.csv", "", "", "id;prompt", "1;hi, yo"))
+    assert [(row["custom_id"], row["text"], row["line"]) for row in requests] == [("1", "hi, yo", 4)]
+    assert rejects == []
+
+
 def test_old_line_ends(put: Put, read: Read) -> None:
     """CR alone ends a line of a table, too."""
     path = put("in.csv")
