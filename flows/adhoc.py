@@ -8,11 +8,12 @@ from tasks.core.config import Config, EngineConfig, GroupConfig, InputConfig, Jo
 from tasks.night import Night
 from tasks.parameters import EngineParameter, GroupParameter, JournalParameter, ModelParameter, Rows, SamplingParameter
 from tasks.steps import perform
+from tasks.storage.remote import redacted
 
 
 def _run_name() -> str:
     given = runtime.flow_run.parameters
-    names = [given.get("source")] if given.get("source") else [Path(path).name for path in given["inputs"]]
+    names = [given.get("source")] if given.get("source") else [Path(redacted(path)).name for path in given["inputs"]]
     return f"adhoc-{'-'.join(names[:3])}"
 
 
@@ -32,7 +33,7 @@ def adhoc(
     """Answer these files; run again with the same files and settings it resumes or does nothing.
 
     Args:
-        inputs: Files or folders, as paths that the worker can read.
+        inputs: Files, folders, patterns or URLs that the worker can read.
         source: Business source of all rows; by default each file's or folder's name.
         data: Root of requests, results and the DuckDB database.
         checkpoints: Root of the token journals.
@@ -45,9 +46,7 @@ def adhoc(
     """
     return perform(
         Config(
-            input=InputConfig(
-                paths=tuple(map(Path, inputs)), source=source, max_reject_rate=rows.max_reject_rate, rows=rows.config
-            ),
+            input=InputConfig(paths=tuple(inputs), source=source, max_reject_rate=rows.max_reject_rate, rows=rows.config),
             data=Path(data),
             checkpoints=Path(checkpoints),
             model=model,

@@ -50,7 +50,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON value
 @takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
 def run(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILES...", help="Files, or folders: a folder of folders is an inbox of sources.")
+        list[str],
+        typer.Argument(
+            metavar="FILES...",
+            help="Files, folders (one of folders is an inbox of sources), patterns, URLs, or - for stdin.",
+        ),
     ],
     rows: Rows,
     answers: Answers,
@@ -111,9 +115,9 @@ def nightly(
     groups: Groups,
     engine: Engine,
     places: Places,
-    inbox: Annotated[Path, typer.Option(help="Folder with one sub-folder of input files for each source.")] = Path(
-        "data/inbox"
-    ),
+    inbox: Annotated[
+        str, typer.Option(help="Folder with one sub-folder of input files for each source; also a URL.")
+    ] = "data/inbox",
     logical_date: Annotated[
         datetime | None, typer.Option("--date", formats=["%Y-%m-%d"], help="The night that is meant; undated if unset.")
     ] = None,

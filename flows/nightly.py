@@ -69,7 +69,7 @@ def nightly(
     """
     return perform(
         Config(
-            input=InputConfig((Path(inbox),), max_reject_rate=rows.max_reject_rate, rows=rows.config),
+            input=InputConfig((inbox,), max_reject_rate=rows.max_reject_rate, rows=rows.config),
             data=Path(data),
             checkpoints=Path(checkpoints),
             logical_date=_night_of(logical_date, timezone),

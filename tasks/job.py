@@ -5,7 +5,7 @@ whatever would change a token, and the logical date, is part of the name. A sour
 change the order alone, and a run that is planned keeps the order that it has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -105,13 +105,17 @@ class Job:
             self.record(known.changed(state=state, error=error, ended_at=now()))
 
 
-def open_job(config: Config) -> Job:
-    """Find the files and the model, and name the run. Raises InputError or ConfigError when one of them is not there."""
-    files = tuple((file, digest_file(file)) for file in discover(config.input.paths, config.input.source))
-    model = _model(config.model.name)
+def open_job(config: Config, note: Callable[[str], None] = lambda _: None) -> Job:
+    """Find the files and the model, and name the run; `note` hears which files are left out, and why.
+
+    Raises InputError or ConfigError when one of them is not there.
+    """
     given, asked = config.input, config.model
+    found = discover(given.paths, given.source, format=given.rows.format, copies=layout_of(config).copies, note=note)
+    files = tuple((file, digest_file(file)) for file in found)
+    model = _model(config.model.name)
     default = SourceConfig(given.rows, config.sampling)
-    sources = read_source_configs([file for file, _ in files], given.paths, given.source, default)
+    sources = read_source_configs(found, given.paths, given.source, default)
     dataset = (given.rows, sorted(asked.served_model_names), asked.max_model_len, config.sampling, config.logical_date)
     whole = (given.rows, config.sampling)
     apart = [(name, of.rows, of.sampling) for name, of in sources.items() if (of.rows, of.sampling) != whole]

@@ -71,7 +71,10 @@ class Rows:
 
     source: Annotated[str | None, typer.Option(help="Source of all rows; the file's or folder's name if unset.")] = None
     format: Annotated[
-        str | None, typer.Option(help="jsonl, json, csv, tsv, txt, parquet or arrow, whatever the files' endings say.")
+        str | None,
+        typer.Option(
+            help="jsonl, json, csv, tsv, txt, parquet, arrow or document (a file, a prompt), whatever endings say."
+        ),
     ] = _ROWS.format
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of text files, such as cp1252; UTF-8 and what a file itself shows if unset.")
@@ -99,7 +102,7 @@ class Rows:
         typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
     ] = MAX_REJECT_RATE
 
-    def config(self, paths: Sequence[Path]) -> InputConfig:
+    def config(self, paths: Sequence[str | Path]) -> InputConfig:
         """These files, read so. Raises ConfigError for a template file that cannot be read."""
         from tasks.ingest.source_toml import rows_of
 
@@ -187,7 +190,7 @@ class Engine:
 
 
 def config_of(
-    paths: Sequence[Path],
+    paths: Sequence[str | Path],
     rows: Rows,
     places: Places,
     answers: Answers,

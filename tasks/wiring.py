@@ -28,6 +28,7 @@ from tasks.progress import Display, rate_of
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.checksums import changed, failed_checksums
 from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_table
+from tasks.storage.remote import redacted
 from tasks.worker import WorkerSpec
 
 _model_tokenizer = lru_cache(maxsize=1)(ModelTokenizer)
@@ -59,7 +60,7 @@ def ingest(job: Job, display: Display) -> Dataset:
     dataset = _known_dataset(job, display) or _ingest(job, display)
     examples = "".join(f"\n  {example}" for example in dataset.examples)
     if dataset.requests == 0:
-        names = ", ".join(str(path) for path in job.config.input.paths)
+        names = ", ".join(redacted(str(path)) for path in job.config.input.paths)
         raise InputError(
             f"none of {dataset.rows} rows can be used:{examples}" if dataset.rows else f"the input is empty: {names}"
         )

@@ -3,6 +3,7 @@
 Sizes are in tokens unless the name says bytes, times in seconds.
 """
 
+import codecs
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from tasks.core.errors import ConfigError
 
 MAX_REJECT_RATE = 0.2
-FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "parquet", "arrow")
+FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "document", "parquet", "arrow")
 TRUNCATIONS = ("head", "tail", "middle")
 DURABILITIES = ("process", "power")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -19,6 +20,15 @@ DTYPES = ("auto", "bfloat16", "float16", "float32")
 def _check(condition: bool, key: str, value: object, wanted: str) -> None:
     if not condition:
         raise ConfigError(f"{key} must be {wanted}, not {value!r}")
+
+
+def _is_encoding(name: str) -> bool:
+    """Whether Python has a codec of that name which makes text of bytes, a piece at a time."""
+    try:
+        b"a".decode(name, "replace")  # refuses what is no text encoding
+        return codecs.lookup(name).incrementaldecoder is not None
+    except (LookupError, UnicodeError, ValueError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,11 @@ class RowConfig:
         paths = ("all" if self.record_path is None else self.record_path).split(",")
         is_path = all(name.strip() for path in paths for name in path.split("."))
         _check(is_path, "record_path", self.record_path, "names with dots between them, such as data.items")
+        encoding, some = (
+            self.encoding,
+            "the name of an encoding, such as utf-8, cp1252, latin-1, utf-16, shift_jis or gb18030",
+        )
+        _check(encoding is None or _is_encoding(encoding), "encoding", encoding, some)
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
 
@@ -53,7 +68,7 @@ class RowConfig:
 class InputConfig:
     """Where requests come from, and how rows become requests where their source says nothing else."""
 
-    paths: tuple[Path, ...]
+    paths: tuple[str | Path, ...]
     source: str | None = None
     max_reject_rate: float = MAX_REJECT_RATE
     rows: RowConfig = field(default_factory=RowConfig)

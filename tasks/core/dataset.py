@@ -7,12 +7,18 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file that was read: its source, its name within the source, where it lay, and the BLAKE2b of its bytes."""
+    """A file that was read: its source, its name within the source, where it lay, and the BLAKE2b of its bytes.
+
+    Of what is no local file the path is that of its copy, and the origin says what it is a copy of; the format is what was
+    found out where the name does not say it.
+    """
 
     source: str
     name: str
     path: str
     digest: str
+    origin: str | None = None
+    format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

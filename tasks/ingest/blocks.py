@@ -1,6 +1,6 @@
 """A JSON-lines stream in blocks of whole lines, for readers that take many at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tasks.ingest.jsonl import row_of, skip_line
-from tasks.ingest.rows import MAX_ROW_BYTES, Row, utf16
-from tasks.storage.streams import open_bytes, peek
+from tasks.ingest.rows import MAX_ROW_BYTES, Row
+from tasks.storage.streams import BROKEN, OnBytes, is_transcoded, open_bytes
 
 _MAX_LINES = 2048
 _MAX_BYTES = 1 << 20
@@ -23,13 +23,17 @@ class Block:
     """
 
     first_line: int
-    offset: int
+    offset: int | None
     lines: list[bytes]
     is_cut: bool = False
+    explained: Callable[[Row], Row] = lambda row: row
+    """What more can be said of a faulty row."""
 
     @property
-    def offsets(self) -> list[int]:
-        """Of each line's first byte."""
+    def offsets(self) -> Sequence[int | None]:
+        """Of each line's first byte, where they are known."""
+        if self.offset is None:
+            return [None] * len(self.lines)
         return list(accumulate(map(len, self.lines[:-1]), initial=self.offset))
 
     @property
@@ -37,34 +41,38 @@ class Block:
         """The number of the last line."""
         return self.first_line + len(self.lines) - 1
 
-    def row(self, place: int) -> Row | None:
-        """One of the lines as a row; None when it is blank."""
-        number, offset = self.first_line + place, self.offset + sum(map(len, self.lines[:place]))
+    def row(self, place: int, offset: int | None) -> Row | None:
+        """One of the lines as a row, with its offset; None when it is blank."""
+        number = self.first_line + place
         is_cut = self.is_cut and number == self.last_line
-        return row_of(self.lines[place], number, offset, len(self.lines[place]) if is_cut else None)
+        row = row_of(self.lines[place], number, offset, len(self.lines[place]) if is_cut else None)
+        return row and self.explained(row)
 
 
-def read_jsonl_blocks(path: Path) -> Iterator[Block | Row]:
-    """The lines of a file; one row, a fault, when it is not to be read."""
-    with open_bytes(path) as stream:
-        if fault := utf16(peek(stream, 2), path.name):
-            yield fault
-            return
-        yield from read_blocks(stream)
+def read_jsonl_blocks(path: Path, encoding: str | None = None, on_bytes: OnBytes | None = None) -> Iterator[Block]:
+    """The lines of a file. Offsets are those in the uncompressed file; None where it is not UTF-8."""
+    with open_bytes(path, encoding, on_bytes) as stream:
+        yield from read_blocks(stream, has_offset=not is_transcoded(stream))
 
 
-def read_blocks(stream: BinaryIO, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Block]:
+def read_blocks(stream: BinaryIO, max_row_bytes: int = MAX_ROW_BYTES, *, has_offset: bool = True) -> Iterator[Block]:
     """All lines, in blocks of some megabyte."""
     first_line, offset = 1, 0
     lines: list[bytes] = []
     size = 0
-    for line in iter(partial(stream.readline, max_row_bytes), b""):
-        lines.append(line)
-        size += len(line)
-        is_cut = len(line) == max_row_bytes and not line.endswith(b"\n")
-        if is_cut or size >= _MAX_BYTES or len(lines) >= _MAX_LINES:
-            yield Block(first_line, offset, lines, is_cut)
-            first_line, offset = first_line + len(lines), offset + size + (skip_line(stream) if is_cut else 0)
-            lines, size = [], 0
+    try:
+        for line in iter(partial(stream.readline, max_row_bytes), b""):
+            lines.append(line)
+            size += len(line)
+            is_cut = len(line) == max_row_bytes and not line.endswith(b"\n")
+            if is_cut or size >= _MAX_BYTES or len(lines) >= _MAX_LINES:
+                block, lines = Block(first_line, offset if has_offset else None, lines, is_cut), []
+                yield block
+                first_line, offset = first_line + len(block.lines), offset + size + (skip_line(stream) if is_cut else 0)
+                size = 0
+    except BROKEN:
+        if lines:
+            yield Block(first_line, offset if has_offset else None, lines)
+        raise
     if lines:
-        yield Block(first_line, offset, lines)
+        yield Block(first_line, offset if has_offset else None, lines)

@@ -43,11 +43,12 @@ class Reader:
 
     def _block(self, file: SourceFile, block: Block) -> Chunk:
         chunk = Chunk(file.name)
-        known = self._lane.drafts(block.lines, block.first_line, block.offsets, file.name)
+        offsets = block.offsets
+        known = self._lane.drafts(block.lines, block.first_line, offsets, file.name)
         for place, one in enumerate(known):
             if one is not None:
                 chunk.drafts.append(one)
-            elif row := block.row(place):
+            elif row := block.row(place, offsets[place]):
                 self._add(chunk, file, row)
         return chunk
 

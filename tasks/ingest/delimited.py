@@ -10,23 +10,24 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, as_unicode, raw_text, utf16
-from tasks.storage.streams import open_bytes, peek
+from tasks.ingest.dialects import Dialect, dialect_of, said_delimiter
+from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, as_unicode, raw_text
+from tasks.storage.streams import OnBytes, open_bytes
 
-_DELIMITERS = (",", "\t", ";", "|")
+_SAMPLE_CHARS = 65_536
 csv.field_size_limit(MAX_ROW_BYTES)
 
 
 class _Lines:
     """A file's lines for csv.reader, and which of them the current record took."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], first: int) -> None:
         self._lines = iter(lines)
         self._again: deque[str] = deque()
         self._taken: list[str] = []
-        self._first = 1
+        self._first = first
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -53,17 +54,16 @@ class _Lines:
         return raw_text("".join(self._taken).encode("utf-8", "surrogateescape"))
 
 
-def read_csv(path: Path, *, delimiter: str | None) -> Iterator[Row]:
-    """Rows of a delimited file; the delimiter is read off the header when it is not given."""
-    with open_bytes(path) as raw:
-        if fault := utf16(peek(raw, 2), path.name):
-            yield fault
-            return
+def read_csv(
+    path: Path, *, delimiter: str | None, encoding: str | None = None, on_bytes: OnBytes | None = None
+) -> Iterator[Row]:
+    """Rows of a delimited file; how it is written, save a delimiter that is given, its first records tell."""
+    with open_bytes(path, encoding, on_bytes) as raw:
         stream = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        header_line = stream.readline()
-        lines = _Lines(chain([header_line] if header_line else [], stream))
-        records = _records(lines, delimiter or max(_DELIMITERS, key=header_line.count))
-        line, header = next(records, (1, []))
+        sample, skipped, dialect = _begun(stream, delimiter)
+        lines = _Lines(chain(sample, stream), 1 + skipped)
+        records = _records(lines, dialect)
+        line, header = next((record for record in records if record[1]), (1, []))  # blank lines may go before it
         if isinstance(header, Fault):
             yield Row(line, None, lines.raw, header, True)
             return
@@ -76,9 +76,22 @@ def read_csv(path: Path, *, delimiter: str | None) -> Iterator[Row]:
                 yield Row(line, None, lines.raw, _content(names, repeated, cells), True)
 
 
-def _records(lines: _Lines, delimiter: str) -> Iterator[tuple[int, list[str] | Fault]]:
+def _begun(stream: TextIO, delimiter: str | None) -> tuple[list[str], int, Dialect]:
+    """The first lines, how many before them were no part of the table, and how the table is written."""
+    sample: list[str] = []
+    skipped, num_chars = 0, 0
+    while num_chars < _SAMPLE_CHARS and (line := stream.readline(MAX_ROW_BYTES)):
+        if not sample and not skipped and (said := said_delimiter(line)):
+            delimiter, skipped = said, 1
+            continue
+        sample.append(line)
+        num_chars += len(line)
+    return sample, skipped, dialect_of(sample, delimiter) if sample else Dialect()
+
+
+def _records(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] | Fault]]:
     """Each record's line and cells."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = dialect.records(lines)
     while True:
         line = lines.begin_record()
         try:
@@ -105,9 +118,10 @@ def _content(names: list[str], repeated: str | None, cells: list[str]) -> Mappin
     if repeated is not None:
         return Fault("malformed_csv", f"two columns are named {repeated!r}; rename one in the header")
     if len(cells) != len(names):
-        return Fault("malformed_csv", f"{len(cells)} cells in a row of a table with {len(names)} columns")
+        wanted = "1 column; text with delimiters in it belongs in quotes" if len(names) == 1 else f"{len(names)} columns"
+        return Fault("malformed_csv", f"{len(cells)} cells in a row of a table with {wanted}")
     try:
         "".join(cells).encode("utf-8")
     except UnicodeEncodeError:
-        return Fault("encoding", "not valid UTF-8; convert the file to UTF-8")
+        return Fault("encoding", NOT_UTF8)
     return {name: cell or None for name, cell in zip(names, cells, strict=True)}

@@ -72,7 +72,9 @@ class FastLane:
         self._models: dict[str | None, bool] = {None: True}
         self._lead = None if validator.config.system is None else Turn("system", validator.config.system)
 
-    def drafts(self, lines: Sequence[bytes], first_line: int, offsets: Sequence[int], file: str) -> list[Draft | None]:
+    def drafts(
+        self, lines: Sequence[bytes], first_line: int, offsets: Sequence[int | None], file: str
+    ) -> list[Draft | None]:
         """What each line asks; None for one that must be looked at by itself."""
         joined = b"".join(lines)
         if b"\\u0000" in joined or not _is_utf8(joined):
@@ -96,7 +98,7 @@ class FastLane:
                     return read, rows
         return self._read_batch, [None] * len(lines)
 
-    def _read_batch(self, row: Any, number: int, offset: int, line: bytes, file: str) -> Draft | None:
+    def _read_batch(self, row: Any, number: int, offset: int | None, line: bytes, file: str) -> Draft | None:
         if row.url != _CHAT or row.method not in (None, "POST"):
             return None
         body = row.body
@@ -104,7 +106,7 @@ class FastLane:
             return None
         return self._chat(row.custom_id, body.messages, body, body.model, self._lead, number, offset, line, file)
 
-    def _read_plain(self, row: Any, number: int, offset: int, line: bytes, file: str) -> Draft | None:
+    def _read_plain(self, row: Any, number: int, offset: int | None, line: bytes, file: str) -> Draft | None:
         messages = row.messages
         if messages is None:
             if row.prompt is None:
@@ -122,7 +124,7 @@ class FastLane:
         model: str | None,
         lead: Turn | None,
         number: int,
-        offset: int,
+        offset: int | None,
         line: bytes,
         file: str,
     ) -> Draft | None:

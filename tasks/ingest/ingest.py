@@ -115,9 +115,12 @@ def _dataset(
         examples=tuple(chain.from_iterable(part.examples for part in parts))[:_NUM_EXAMPLES],
         request_parts=tuple(table for table, _ in tables),
         reject_parts=tuple(table for table, _ in refused),
-        inputs=tuple(
-            InputFile(file.source, file.name, as_unicode(str(file.path.absolute())), digest) for file, digest in named
-        ),
+        inputs=tuple(_input_file(file, digest) for file, digest in named),
         rows_of={source: asdict(validator_of(source).config) for source in {file.source: None for file in files}},
         checksums=tuple(wanted for _, wanted in (*tables, *refused)),
     )
+
+
+def _input_file(file: SourceFile, digest: str) -> InputFile:
+    origin = None if file.origin is None else file.shown
+    return InputFile(file.source, file.name, as_unicode(str(file.path.absolute())), digest, origin, file.sniffed)

@@ -7,33 +7,32 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from tasks.ingest.rows import MAX_ROW_BYTES, Fault, Row, raw_text, utf16
-from tasks.storage.streams import open_bytes, peek
+from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, raw_text
+from tasks.storage.streams import OnBytes, is_transcoded, open_bytes
 
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
-def read_jsonl(path: Path, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Row]:
-    """Each line that is not blank, as a row."""
-    with open_bytes(path) as stream:
-        if fault := utf16(peek(stream, 2), path.name):
-            yield fault
-            return
-        number, offset = 1, 0
+def read_jsonl(
+    path: Path, max_row_bytes: int = MAX_ROW_BYTES, *, encoding: str | None = None, on_bytes: OnBytes | None = None
+) -> Iterator[Row]:
+    """Each line that is not blank, as a row. Offsets are those in the uncompressed file; None where it is not UTF-8."""
+    with open_bytes(path, encoding, on_bytes) as stream:
+        number, offset, has_offset = 1, 0, not is_transcoded(stream)
         while line := stream.readline(max_row_bytes):
             is_cut = len(line) == max_row_bytes and not line.endswith(b"\n")
             rest = skip_line(stream) if is_cut else 0
-            if row := row_of(line, number, offset, max_row_bytes if is_cut else None):
+            if row := row_of(line, number, offset if has_offset else None, max_row_bytes if is_cut else None):
                 yield row
             number, offset = number + 1, offset + len(line) + rest
 
 
-def row_of(line: bytes, number: int, offset: int, cut_at: int | None = None) -> Row | None:
+def row_of(line: bytes, number: int, offset: int | None, cut_at: int | None = None) -> Row | None:
     """A line as a row; None when it is blank. One that was cut, at so many bytes, is a fault."""
-    data = line.removeprefix(_BOM).rstrip(b"\r\n")  # also where two files with a BOM were put together
+    data = line.removeprefix(BOM).rstrip(b"\r\n")  # also where two files with a BOM were put together
     if cut_at is None and not data.strip():
         return None
-    return Row(number, offset, raw_text(data), parse_row(data) if cut_at is None else _too_large(cut_at))
+    return Row(number, offset, raw_text(data), parse_row(data) if cut_at is None else too_large(cut_at))
 
 
 def skip_line(stream: BinaryIO) -> int:
@@ -46,7 +45,8 @@ def skip_line(stream: BinaryIO) -> int:
     return size
 
 
-def _too_large(max_row_bytes: int) -> Fault:
+def too_large(max_row_bytes: int) -> Fault:
+    """What a line over the limit is."""
     return Fault("row_too_large", f"the line is longer than {max_row_bytes:,} bytes; is there one JSON object a line?")
 
 
@@ -70,7 +70,7 @@ def _parse_leniently(data: bytes, error: orjson.JSONDecodeError) -> Any:
         value = json.loads(data.decode("utf-8"))
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as bad:
-        return Fault("encoding", f"not valid UTF-8 at byte {bad.start} of the line; convert the file to UTF-8")
+        return Fault("encoding", f"{NOT_UTF8} at byte {bad.start} of the line")
     except UnicodeEncodeError:
         return Fault("encoding", "not valid Unicode: half of a surrogate pair, as when an emoji is cut in two")
     except (ValueError, RecursionError):

@@ -35,7 +35,7 @@ class Original:
 
     @property
     def _source_file(self) -> SourceFile:
-        return SourceFile(self.file.source, self.path, self.file.name)
+        return SourceFile(self.file.source, self.path, self.file.name, self.file.origin, self.file.format)
 
     def rows(self) -> Iterator[tuple[int, Mapping[str, Any]]]:
         """Each row's line and its columns; one that could not be read has none."""
@@ -49,7 +49,8 @@ class Original:
             with self.path.open("rb") as stream:
                 found = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=len(wanted) // 2 or 1)).hexdigest()
         except FileNotFoundError as error:
-            raise InputError(f"{self.path} is not there any more, and --join needs it: {_REMEDY}") from error
+            what = f"{self.path}, the copy of {self.file.origin}," if self.file.origin else self.path
+            raise InputError(f"{what} is not there any more, and --join needs it: {_REMEDY}") from error
         except OSError as error:
             raise InputError(f"cannot read {self.path}, which --join needs: {error.strerror}") from error
         if wanted and found != wanted:

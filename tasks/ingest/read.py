@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from tasks.core.errors import DamageError
+from tasks.core.errors import DamageError, InputError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, SamplingParams
 from tasks.ingest.chunks import Reader, rejected
@@ -19,7 +19,7 @@ from tasks.ingest.draft import Chunk, Draft
 from tasks.ingest.parts import Part
 from tasks.ingest.rows import Fault
 from tasks.ingest.seen import NEW, Seen
-from tasks.ingest.sources import SourceFile
+from tasks.ingest.sources import SourceFile, changed_since
 from tasks.ingest.tokens import TokenIds, tokenise
 from tasks.ingest.validate import Validator
 from tasks.storage.checksums import checksum
@@ -154,6 +154,8 @@ class SourceReader:
             self._place_of[file.name] = len(self._names)
             self._names.append(file.name)
             yield from self._reader.chunks(file, self.meter.read)
+            if changed_since(file):
+                raise InputError(f"{file.shown} has changed while it was read: run again when it is whole")
 
     def _tokenised(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[TokenIds | Fault]]]:
         """Each chunk with one outcome for each row that asks something, in order."""

@@ -13,6 +13,9 @@ MAX_ROW_BYTES = 128 << 20
 
 _MAX_RAW_BYTES = 65_536
 
+NOT_UTF8 = "not valid UTF-8"
+"""How the message of a row begins that is no text in its file's encoding."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -56,24 +59,29 @@ def raw_text(data: bytes) -> str:
     return data[:_MAX_RAW_BYTES].rstrip(b"\r\n").decode("utf-8", "replace")
 
 
+_COMPRESSED_TABLES = tuple(
+    f".{table}.{ending}"
+    for table in ("parquet", "pq", "arrow", "arrows", "feather", "ipc")
+    for ending in ("gz", "bz2", "xz", "zst")
+)
+_REMEDIES = {
+    (".xlsx", ".xls", ".xlsm", ".ods"): "save the sheet as CSV (UTF-8)",
+    (".orc", ".avro"): "convert it to Parquet or JSON lines",
+    (".zip", ".tar", ".tgz", ".7z", ".rar"): "unpack it",
+    (".lz4", ".br", ".z", ".lzma", ".snappy", ".sz"): "decompress it, or compress it as .gz or .zst",
+}
+
+
 def unsupported(name: str) -> Row:
     """The one row that stands for a file of a kind that is not read."""
-    return _of_file(
-        "unsupported_format",
-        f"{name}: read are .jsonl, .ndjson, .json, .csv, .tsv, .txt, .parquet, .arrow and .feather, the first six also as "
-        ".gz, .bz2, .xz or .zst (--format tells, where the name does not)",
+    kinds = (
+        "read are .jsonl, .ndjson, .json, .csv, .tsv, .txt, .parquet, .arrow, .arrows and .feather, the first six also as "
     )
-
-
-def utf16(head: bytes, name: str) -> Row | None:
-    """The one row that stands for a file in UTF-16, told by its first two bytes; None when it is not in UTF-16."""
-    if head in (b"\xff\xfe", b"\xfe\xff"):
-        encoding = "UTF-16"
-    elif len(head) == 2 and (head[0] == 0) != (head[1] == 0):
-        encoding = "UTF-16LE" if head[1] == 0 else "UTF-16BE"
-    else:
-        return None
-    return _of_file("encoding", f"looks like UTF-16; convert it: iconv -f {encoding} -t UTF-8 {name}")
+    message = f"{name}: {kinds}.gz, .bz2, .xz or .zst (--format tells, where the name does not)"
+    remedy = next((remedy for endings, remedy in _REMEDIES.items() if name.lower().endswith(endings)), None)
+    if name.lower().endswith(_COMPRESSED_TABLES):
+        remedy = "decompress it: tables of columns are compressed within"
+    return _of_file("unsupported_format", f"{message}; {remedy}" if remedy else message)
 
 
 def _of_file(reason: str, message: str) -> Row:

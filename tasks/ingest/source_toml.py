@@ -4,6 +4,7 @@ Its keys are RowConfig's fields, `priority`, `deadline` and a table `[sampling]`
 and a file that is no TOML are errors that name the file and the key. What it says goes before the run's own settings.
 """
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.core.config import RowConfig, SourceConfig
 from tasks.core.errors import ConfigError
+from tasks.ingest.folders import TEMPLATE_SUFFIXES
 from tasks.ingest.protocol import first_error
-from tasks.ingest.sources import TEMPLATE_SUFFIXES, SourceFile, source_folders
+from tasks.ingest.sources import SourceFile, source_folders
 from tasks.ingest.values import Text
 
 NAME = "source.toml"
@@ -54,7 +56,7 @@ class _Source(BaseModel):
 
 
 def read_source_configs(
-    files: Sequence[SourceFile], paths: Sequence[Path], source: str | None, default: SourceConfig
+    files: Sequence[SourceFile], paths: Sequence[str | Path], source: str | None, default: SourceConfig
 ) -> dict[str, SourceConfig]:
     """What holds for each source of these files, found under these paths: its own source.toml over `default`.
 
@@ -64,7 +66,7 @@ def read_source_configs(
     configs = {file.source: default for file in files}
     said_in: dict[str, Path] = {}
     folders = source_folders(paths, source)
-    for path in (path.expanduser() / NAME for path in paths):
+    for path in (Path(os.path.expanduser(place)) / NAME for place in paths):
         if path.is_file() and all(path.parent != folder for _, folder in folders):
             raise ConfigError(f"{path}: its folder has sub-folders, each of which is a source; put it into theirs")
     for name, folder in folders:

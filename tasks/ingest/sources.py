@@ -1,135 +1,183 @@
 """Paths that a user names to the files of each business source, and the digest that names a dataset.
 
-A folder with sub-folders is an inbox: each sub-folder is a source. Any other folder is one source, and a single file is a
-source named like itself. Notes and templates that lie beside data (README, LICENSE, *.md, *.toml, *.j2, all that is hidden)
-are not data.
-Links are followed; one that leads nowhere counts as a file, so that it is missed.
+Named are files, folders, patterns (`data/**/*.jsonl`), URLs (`s3://bucket/prefix`), pipes, and `-` for standard input. A
+folder with sub-folders is an inbox: each sub-folder is a source. Any other folder is one source, and a single file is a
+source named like itself. Links are followed; one that leads nowhere counts as a file, so that it is missed.
 """
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from glob import glob, has_magic
+from pathlib import Path, PurePosixPath
+from tempfile import mkdtemp
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from tasks.core.errors import InputError
+from tasks.ingest.elsewhere import from_pipe, from_stdin, from_url, is_pipe, is_stdin
+from tasks.ingest.folders import Note, by_source, is_data, is_unfinished, names_under, sub_folders, whole
 from tasks.ingest.rows import as_unicode
-from tasks.storage.streams import uncompressed_name
+from tasks.ingest.settling import LIMIT_S, wait_until_still
+from tasks.ingest.source_file import SourceFile, changed_since, look_at, source_file, stem_of
+from tasks.storage.remote import is_url, redacted
 
-_NOT_DATA_NAMES = ("README", "LICENSE", "NOTICE", "COPYING")
-TEMPLATE_SUFFIXES = (".j2", ".jinja", ".jinja2")
-_NOT_DATA_SUFFIXES = (".md", ".toml", *TEMPLATE_SUFFIXES)
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".txt": "txt"}
-_FORMATS |= {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow"}
-_TABLES = _FORMATS.keys() - {".txt"}
+__all__ = ["SourceFile", "changed_since", "digest_file", "discover", "source_folders"]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """One input file: its source, its path, and its name within the source (unique there)."""
+@dataclass(slots=True)
+class _Search:
+    """What holds for everything that is named, and which of the files found were named by themselves."""
 
-    source: str
-    path: Path
-    name: str
-
-    @property
-    def format(self) -> str | None:
-        """What the file's ending says, behind which another may tell its compression; None when it says nothing."""
-        return _FORMATS.get(uncompressed_name(self.path).suffix.lower())
+    source: str | None
+    is_document: bool
+    copies: Path
+    note: Note
+    named: set[Path] = field(default_factory=set)
+    num_pipes: int = 0
 
 
-def discover(paths: Sequence[Path], source: str | None) -> list[SourceFile]:
-    """All input files in a fixed order. Raises InputError for a path that is missing, and when nothing is found."""
+def discover(
+    paths: Sequence[str | Path],
+    source: str | None,
+    *,
+    format: str | None = None,
+    copies: Path | None = None,
+    note: Note = lambda _: None,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[SourceFile]:
+    """All input files in a fixed order. `copies` is where input goes that is no local file; `note` hears what is left out.
+
+    Raises InputError for a path that is missing or still being written, and when nothing is found.
+    """
+    is_elsewhere = any(is_url(str(path)) or is_stdin(str(path)) or is_pipe(str(path)) for path in paths)
+    folder = copies or (Path(mkdtemp(prefix="nightbatch-")) if is_elsewhere else Path())
+    search = _Search(source, format == "document", folder, note)
     found: dict[tuple[str, str], SourceFile] = {}
-    named = (file for path in paths for file in _files_of(path, source))
+    named = (file for path in paths for file in _files_of(str(path), search))
     for file in sorted(named, key=lambda file: (file.source, file.name)):
         first = found.setdefault((file.source, file.name), file)
         if os.path.realpath(first.path) != os.path.realpath(file.path):
-            both = f"{first.path} and {file.path}"
+            both = f"{first.shown} and {file.shown}"
             raise InputError(f"{both} would both be {file.name!r} of source {file.source!r}; rename one of them")
-    if not found:
-        raise InputError(f"no input files in {', '.join(map(str, paths))}; put .jsonl or .csv files there")
-    return list(found.values())
+    whole_files = _still(list(found.values()), search, clock, sleep)
+    if not whole_files:
+        raise InputError(
+            f"no input files in {', '.join(redacted(str(path)) for path in paths)}; put .jsonl or .csv files there"
+        )
+    return whole_files
 
 
-def source_folders(paths: Sequence[Path], source: str | None) -> list[tuple[str, Path]]:
-    """Each folder that is a source, with the source's name."""
-    expanded = (Path(os.path.expanduser(path)) for path in paths)
-    found = [(source or _name_of(path, folder), folder) for path in expanded for folder in _folders_of(path)]
-    return [(as_unicode(name), folder) for name, folder in found]
+def _still(
+    files: list[SourceFile], search: _Search, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> list[SourceFile]:
+    """The files that are not being written, as they look now."""
+    growing = wait_until_still((file.path for file in files if file.origin is None), clock, sleep)
+    still: list[SourceFile] = []
+    for file in files:
+        if file.path not in growing:
+            still.append(_as_seen(file))
+        elif file.path in search.named:
+            raise InputError(f"{file.path} is still being written after {LIMIT_S:.0f} s; run again when it is whole")
+        else:
+            search.note(f"{file.path} is still being written; left for the next run")
+    return still
 
 
-def _folders_of(path: Path) -> list[Path]:
-    """A folder's sub-folders where it is an inbox, else itself; none where it is no folder."""
-    if not path.is_dir():
-        return []
-    inner = [child for child in sorted(path.iterdir()) if child.is_dir() and not child.name.startswith(".")]
-    return inner or [path]
-
-
-def _name_of(path: Path, folder: Path) -> str:
-    return path.resolve().name if folder == path else folder.name
-
-
-def _files_of(path: Path, source: str | None) -> list[SourceFile]:
-    path = Path(os.path.expanduser(path))  # Path.expanduser raises for a user that is not there
+def _as_seen(file: SourceFile) -> SourceFile:
     try:
-        if path.is_dir():
-            return _files_of_folder(path, source)
-        if path.is_file():
-            return [_source_file(source or path.stem, path, path.name)]
-        is_there = path.exists()
+        return replace(file, seen=look_at(file.path))
+    except OSError:  # its digest says so, with its name
+        return file
+
+
+def _files_of(place: str, search: _Search) -> Iterator[SourceFile]:
+    if is_stdin(place):
+        yield from_stdin(search.source, search.copies)
+        return
+    if is_url(place) and urlsplit(place).scheme.lower() != "file":
+        yield from from_url(place, search.source, search.copies, search.note, is_document=search.is_document)
+        return
+    if is_url(place):
+        place = url2pathname(urlsplit(place).path)
+    place = os.path.expanduser(place)  # Path.expanduser raises for a user that is not there
+    try:
+        if has_magic(place) and not os.path.lexists(place):
+            yield from _files_fitting(place, search)
+        else:
+            yield from _files_at(Path(place), search)
     except OSError as error:
-        raise InputError(f"cannot read {error.filename or path}: {error.strerror}") from error
-    if is_there:
+        raise InputError(f"cannot read {error.filename or place}: {error.strerror}") from error
+
+
+def _files_at(path: Path, search: _Search) -> Iterator[SourceFile]:
+    if is_pipe(str(path)):
+        search.num_pipes += 1
+        yield from_pipe(str(path), search.num_pipes, search.source, search.copies)
+    elif path.is_dir():
+        yield from _files_in(path, search)
+    elif path.is_file():
+        search.named.add(path)
+        yield source_file(search.source or stem_of(path), path, path.name)
+    elif path.exists():
         raise InputError(f"{path} is neither a file nor a folder; write what comes out of it to a file first")
-    raise InputError(f"no such file or folder: {path}")
+    else:
+        raise InputError(f"no such file or folder: {path}")
 
 
-def _files_of_folder(path: Path, source: str | None) -> list[SourceFile]:
-    folders = _folders_of(path)
-    if folders != [path]:
-        loose = sorted(child.name for child in path.iterdir() if not child.is_dir() and _is_data(child))
-        if loose:
-            raise InputError(f"{path} has both sub-folders and files ({loose[0]}): put each file into its source's folder")
-    return [file for folder in folders for file in _files_in(folder, source or _name_of(path, folder))]
+def _files_in(folder: Path, search: _Search) -> Iterator[SourceFile]:
+    folders = sub_folders(folder)
+    names = whole(names_under(folder, folders), str(folder), search.note, is_document=search.is_document)
+    own = folder.resolve().name
+    for source, within, name in by_source(names, folders, own, str(folder)):
+        yield source_file(search.source or source, folder / name, within)
 
 
-def _files_in(folder: Path, source: str) -> list[SourceFile]:
-    return [_source_file(source, file, file.relative_to(folder).as_posix()) for file in _walk(folder) if _is_data(file)]
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Everything but folders under a folder. None is entered twice: a link may lead back up."""
-    entered: set[str] = set()
-    for here, folders, names in os.walk(folder, onerror=_give_up, followlinks=True):
-        real = os.path.realpath(here)
-        folders[:] = [] if real in entered else sorted(name for name in folders if not name.startswith("."))
-        if real not in entered:
-            yield from (Path(here, name) for name in sorted(names))
-        entered.add(real)
-
-
-def _give_up(error: OSError) -> None:
-    raise error
-
-
-def _is_data(path: Path) -> bool:
-    if path.name.startswith(".") or path.suffix.lower() in _NOT_DATA_SUFFIXES:
-        return False
-    if path.stem.upper() in _NOT_DATA_NAMES and path.suffix.lower() not in _TABLES:
-        return False
-    return path.is_file() or not path.exists()
-
-
-def _source_file(source: str, path: Path, name: str) -> SourceFile:
-    return SourceFile(as_unicode(source), path, as_unicode(name))
+def _files_fitting(pattern: str, search: _Search) -> Iterator[SourceFile]:
+    """Files by a pattern that no shell has replaced: each a source like itself; folders as if they were named."""
+    found = [Path(path) for path in sorted(glob(pattern, recursive=True))]
+    fixed = Path(os.path.dirname(pattern[: next(i for i, letter in enumerate(pattern) if letter in "*?[")]))
+    num_files = 0
+    for path in found:
+        name = path.relative_to(fixed).as_posix()
+        if path.is_dir():
+            if "**" not in pattern:
+                num_files += 1
+                yield from _files_in(path, search)
+        elif is_unfinished(path.name):
+            search.note(f"{path} is left out: its name says that it is not whole yet")
+        elif path.is_file() and is_data(PurePosixPath(name), is_document=search.is_document):
+            num_files += 1
+            yield source_file(search.source or stem_of(path), path, name)
+    if not num_files:
+        raise InputError(f"no file fits the pattern {pattern}")
 
 
 def digest_file(file: SourceFile) -> str:
-    """The hexadecimal BLAKE2b of a file's bytes. Raises InputError for an unreadable one."""
+    """The hexadecimal BLAKE2b of a file's bytes. Raises InputError for one that cannot be read, or changes meanwhile."""
     try:
         with file.path.open("rb") as stream:
-            return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+            digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
     except OSError as error:
-        raise InputError(f"cannot read {file.path}: {error.strerror}") from error
+        raise InputError(f"cannot read {file.shown}: {error.strerror}") from error
+    if changed_since(file):
+        raise InputError(f"{file.shown} has changed while it was read: run again when it is whole")
+    return digest
+
+
+def source_folders(paths: Sequence[str | Path], source: str | None) -> list[tuple[str, Path]]:
+    """Each local folder that is a source, with the source's name: those that are named, and the sub-folders of an inbox."""
+    found: list[tuple[str, Path]] = []
+    for place in map(str, paths):
+        if is_url(place) or is_stdin(place) or is_pipe(place):
+            continue
+        place = os.path.expanduser(place)
+        is_pattern = has_magic(place) and not os.path.lexists(place)
+        for path in map(Path, sorted(glob(place)) if is_pattern and "**" not in place else [place]):
+            if path.is_dir():
+                inner = [(name, path / name) for name in sub_folders(path)]
+                found += inner or [(path.resolve().name, path)]
+    return [(as_unicode(source or name), folder) for name, folder in found]

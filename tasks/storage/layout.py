@@ -25,6 +25,11 @@ class Layout:
     def database(self) -> Path:
         return self.data / "nightbatch.duckdb"
 
+    @property
+    def copies(self) -> Path:
+        """Local copies of input from pipes and from elsewhere."""
+        return self.data / "tmp" / "inputs"
+
     def dataset_manifest(self, dataset_id: str) -> Path:
         """Written last of a dataset's files: it exists when the dataset is whole."""
         return self.data / "requests" / "_datasets" / f"{dataset_id}.json"

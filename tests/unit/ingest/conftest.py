@@ -73,7 +73,7 @@ def read(layout: Layout) -> Callable[..., tuple[list[Row], list[Row]]]:
     ) -> tuple[list[Row], list[Row]]:
         names = None if served is None else frozenset(served)
         validator = Validator(RowConfig(**options), defaults or SamplingDefaults(), names, "SmolLM2")
-        files = [(file, digest_file(file)) for file in discover(paths, source)]
+        files = [(file, digest_file(file)) for file in discover(paths, source, format=options.get("format"))]
         rules: dict[str, Any] = {"validator_of": lambda _: validator, "tokenizer": tokenizer or ByteTokenizer()}
         dataset = ingest(files, layout=layout, tokens="bytes", dataset_id="d1", ds="2026-01-02", **rules)
         requests = list(read_rows([Path(part) for part in dataset.request_parts]))

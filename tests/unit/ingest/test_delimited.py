@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.delimited import read_csv
+from tasks.ingest.dialects import Dialect
 from tasks.ingest.rows import Fault
 
 Rows = list[dict[str, Any]]
@@ -114,7 +116,7 @@ def test_a_quote_that_is_never_closed(put: Put, read: Read) -> None:
     assert "never closed" in rejects[1]["message"]
 
 
-@pytest.mark.parametrize("row", ['"a" b,1', '"say ""hi"" \\"now\\"",1', '"a"b"c",1'])
+@pytest.mark.parametrize("row", ['"a" b,1', '"say ""hi"" "now",1', '"a"b"c",1'])
 def test_quotes_that_do_not_add_up(put: Put, read: Read, row: str) -> None:
     """A row with text after a closing quote is refused, not read as something else."""
     [request], [reject] = read(put("in.csv", "prompt,id", row, "hi,2"))
@@ -177,3 +179,94 @@ def test_given_format_goes_before_the_ending(put: Put, read: Read) -> None:
     assert read(put("a.txt", "id\tprompt", "1\thi, there"), format="tsv")[0][0]["text"] == "hi, there"
     assert read(put("b.csv", '{"prompt": "hi"}'), format="jsonl")[0][0]["text"] == "hi"
     assert read(put("c.txt", "id;prompt", "1;hi"), format="csv")[0][0]["text"] == "hi"
+
+
+# How a file is written
+
+DIALECTS = {
+    "delimiters in quoted names": ['"a,b,c,d";"id";"prompt"', '"x,y";"1";"hi, yo; ho"'],
+    "delimiters in unquoted names": ["note (a, b, c, d);id;prompt", "x;1;hi, yo; ho".replace("; ho", " ho")],
+    "as a spreadsheet says it": ["sep=;", "a,b;id;prompt", 'x;1;"hi, yo; ho"'],
+    "in quotes": ['"sep=|"', "a,b;x|id|prompt", "x|1|hi, yo; ho"],
+    "tabs under another name": ["a, b\tid\tprompt", "x\t1\thi, yo; ho"],
+    "blanks behind the delimiter": ["id, prompt, note", '1, "hi, yo; ho", "a ""b"" c"'],
+    "quotes escaped by a backslash": ["id,prompt,note", '1,"hi, yo; ho","say \\"a, b\\" to C:\\new, \\\\"', '2,plain,"x"'],
+    "single quotes": ["id,prompt,note", "1,'hi, yo; ho','it''s'", "2,plain,x"],
+    "single quotes in the header": ["'id','prompt'", "'1','hi yo; ho'"],
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_how_a_file_is_written_is_seen_from_its_records(put: Put, read: Read, name: str) -> None:
+    """The way under which the records fit their header is the one that a file is read by."""
+    requests, rejects = read(put("in.csv", *DIALECTS[name]))
+    assert rejects == []
+    assert requests[0]["custom_id"] == "1"
+    assert requests[0]["text"].replace(",", "").replace(";", "") == "hi yo ho"
+
+
+@pytest.mark.parametrize(
+    ("line", "cells"),
+    [
+        ('1,"say \\"a, b\\"",x', ["1", 'say "a, b"', "x"]),
+        ('1,"C:\\new, \\\\",x', ["1", "C:\\new, \\", "x"]),
+        ('1,"\\\\\\"a\\\\\\"",x', ["1", '\\"a\\"', "x"]),
+        ("1,C:\\new,x", ["1", "C:\\new", "x"]),
+    ],
+)
+def test_backslashes(line: str, cells: list[str]) -> None:
+    """Before a quote a backslash escapes, where it does at all; anywhere else it is text."""
+    assert list(Dialect(is_escaped=True).records([line])) == [cells]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["id,prompt", "1,'tis so", "2,'twas so", "3,it's"],
+        ["id,prompt", '1,C:\\"x"', "2,a\\", '3,"b\\"'],
+        ["id,prompt", "1, padded ", "2,  more"],
+    ],
+)
+def test_the_usual_way_goes_first(put: Put, read: Read, lines: list[str]) -> None:
+    """Apostrophes, backslashes and blanks are text in a file whose records fit as they are."""
+    requests, rejects = read(put("in.csv", *lines))
+    assert rejects == []
+    texts = [line.partition(",")[2] for line in lines[1:]]
+    assert [row["text"] for row in requests] == [text.strip('"') if text.startswith('"') else text for text in texts]
+
+
+def test_lines_are_counted_with_the_one_that_says_the_delimiter(put: Put, read: Read) -> None:
+    """A row's line is that of the file."""
+    requests, _ = read(put("in.csv", "sep=;", "id;prompt", "1;hi", "2;yo"))
+    assert [row["line"] for row in requests] == [3, 4]
+
+
+def test_blank_lines_before_the_header(put: Put, read: Read) -> None:
+    """The header is the first line that is not empty."""
+    requests, rejects = read(put("in.csv", "", "", "id;prompt", "1;hi, yo"))
+    assert [(row["custom_id"], row["text"], row["line"]) for row in requests] == [("1", "hi, yo", 4)]
+    assert rejects == []
+
+
+def test_old_line_ends(put: Put, read: Read) -> None:
+    """CR alone ends a line of a table, too."""
+    path = put("in.csv")
+    path.write_bytes(b"id,prompt\r1,hi\r2,yo\r")
+    requests, rejects = read(path)
+    assert [(row["custom_id"], row["text"], row["line"]) for row in requests] == [("1", "hi", 2), ("2", "yo", 3)]
+    assert rejects == []
+
+
+def test_text_with_commas_in_a_single_column(put: Put, read: Read) -> None:
+    """It is refused with what to do, as the part behind the comma may be anything."""
+    [request], [reject] = read(put("in.csv", "prompt", "hello, world", "hi; there | you"))
+    assert request["text"] == "hi; there | you"
+    assert reject["message"].endswith("belongs in quotes")
+
+
+def test_a_first_row_that_is_longer_than_what_is_looked_at(put: Put, read: Read) -> None:
+    """A cell over many lines, or of any size, does not mislead."""
+    long = "\n".join(f"a; b; c {i}" for i in range(20_000))
+    requests, rejects = read(put("in.csv", "id,prompt", f'1,"{long}"', "2,x"), tokenizer=ByteTokenizer(1_000_000))
+    assert [row["text"] for row in requests] == [long, "x"]
+    assert rejects == []

@@ -15,6 +15,12 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+from tasks.core.config import RowConfig
+from tasks.ingest.formats import read_file
+from tasks.ingest.rows import Fault
+from tasks.ingest.sources import discover
+from tasks.ingest.text import read_text
+
 Put = Callable[..., Path]
 Read = Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]]
 ROWS = [{"id": f"r{i}", "prompt": f"question {i} naïve 日本 🌶", "max_tokens": 5 + i} for i in range(20)]
@@ -186,3 +192,107 @@ def test_file_that_is_not_what_its_name_says(put: Put, read: Read, name: str) ->
     put("s/ok.txt", "hi")
     [request], [reject] = read(put(f"s/{name}", b"\x00no such file" * 20).parent)
     assert (request["text"], reject["file"], reject["reason"]) == ("hi", name, "damaged_file")
+
+
+def test_a_text_line_over_the_limit_is_read_over(put: Put) -> None:
+    """A line that is longer than a row may be is one fault, however long it is, and the next line is a row."""
+    rows = list(read_text(put("in.txt", "a", "x" * 3_000_000, "b"), RowConfig(), max_row_bytes=64))
+    assert [(row.line, row.byte_offset) for row in rows] == [(1, 0), (2, 2), (3, 3_000_003)]
+    assert [isinstance(row.content, Fault) for row in rows] == [False, True, False]
+
+
+# A file, a prompt
+
+
+def test_each_file_is_a_prompt(put: Put, read: Read) -> None:
+    """With the format `document` a file of any ending is one row: its whole text, and its name as the id."""
+    for name, text in (("a.md", "# A\n\ntext"), ("b.txt", "b\nb"), ("c", "c"), ("README.md", "about"), ("d.html.gz", "")):
+        put(f"s/{name}").write_bytes(gzip.compress(b"<p>") if name.endswith("gz") else text.encode("utf-8-sig"))
+    folder = put("s/empty.txt").parent
+    requests, [reject] = read(folder, format="document")
+    assert [(row["custom_id"], row["text"]) for row in requests] == [
+        ("a.md", "# A\n\ntext"),
+        ("b.txt", "b\nb"),
+        ("c", "c"),
+        ("d.html.gz", "<p>"),
+    ]
+    assert (reject["file"], reject["custom_id"]) == ("empty.txt", "empty.txt")
+    assert read(put("s/a.md", "x"), format="document", id_column="name", prompt_column="text")[0][0]["custom_id"] == "a.md"
+
+
+def test_a_document_that_is_no_text(put: Put, read: Read) -> None:
+    """A file of other bytes is one reject that says so, and decoded where its encoding is given."""
+    path = put("a.txt", b"caf\xe9")
+    _, [reject] = read(path, format="document")
+    assert (reject["line"], reject["reason"]) == (1, "encoding")
+    assert read(path, format="document", encoding="cp1252")[0][0]["text"] == "café\n"
+
+
+# Progress
+
+
+@pytest.mark.parametrize("ending", COMPRESS)
+@pytest.mark.parametrize("name", ["in.jsonl", "in.json", "object.json", "in.csv", "in.txt", "in.document", "in.xlsx"])
+def test_progress_is_told_in_bytes(put: Put, name: str, ending: str) -> None:
+    """Over any file, whole or cut off, `on_bytes` hears of all its bytes, and before the end of a large one."""
+    rows = [{"prompt": f"{i} {'x' * (i % 97)} {i * i}"} for i in range(20_000)]
+    data = {"in.json": json.dumps(rows), "object.json": json.dumps({"rows": rows}), "in.csv": lines(rows).decode()}
+    whole = COMPRESS[ending](data.get(name, lines(rows).decode()).encode())
+    for part in (whole, whole[: len(whole) // 2]):
+        path = put(name + ending)
+        path.write_bytes(part)
+        [file] = discover([path], None)
+        heard: list[int] = []
+        config = RowConfig(format="document") if "document" in name else RowConfig()
+        for _ in read_file(file, config, heard.append):
+            pass
+        assert sum(heard) == len(part)
+        assert min(heard) > 0
+        assert len(heard) > 1 or len(part) < 1 << 18 or "xlsx" in name
+
+
+# Tables as files
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("a.xlsx", "as CSV"), ("a.parquet.gz", "decompress it"), ("a.orc", "convert it to Parquet"), ("a.zip", "unpack it")],
+)
+def test_kinds_that_can_be_converted(put: Put, read: Read, name: str, remedy: str) -> None:
+    """A file of a kind that is not read says how it becomes one that is."""
+    _, [reject] = read(put(name, "x"))
+    assert (reject["reason"], reject["line"]) == ("unsupported_format", 0)
+    assert remedy in reject["message"]
+
+
+def test_columns_of_one_name(put: Put, read: Read) -> None:
+    """A table in which two columns have one name is one reject."""
+    path = put("in.parquet")
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["prompt", "prompt"]), path)
+    _, [reject] = read(path)
+    assert (reject["reason"], reject["line"]) == ("malformed_table", 0)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_messages_whose_fields_drift(put: Put, read: Read, order: tuple[int, int]) -> None:
+    """Of two Parquet files with other fields in their messages none is lost, in either order, nor content in parts."""
+    parts = [[{"role": "user", "content": [{"type": "text", "text": "hi"}]}]]
+    tables = [pa.table({"messages": pa.array([CHATS[0]])}), pa.table({"messages": pa.array(parts)})]
+    named = pa.table({"messages": pa.array([[{"role": "user", "name": "eve", "content": "hi"}]])})
+    for name, table in zip(("m1", "m2"), (tables[order[0]], tables[order[1]]), strict=True):
+        pq.write_table(table, put(f"s/{name}.parquet"))
+    pq.write_table(named, put("s/m0.parquet"))
+    requests, rejects = read(put("s/m3.txt", "x").parent)
+    assert rejects == []
+    found = [json.loads(row["messages"])[0] for row in requests[:3]]
+    assert found[0]["name"] == "eve"
+    assert found[1 + order[0]]["content"] == CHATS[0][0]["content"]
+    assert found[1 + order[1]]["content"] == parts[0][0]["content"]
+
+
+def test_gzip_with_something_behind_it(put: Put, read: Read) -> None:
+    """The rows are read, and what stands behind them is one reject."""
+    path = put("in.jsonl.gz")
+    path.write_bytes(gzip.compress(lines(ROWS)) + b"garbage")
+    requests, [reject] = read(path)
+    assert (len(requests), reject["reason"], reject["line"]) == (20, "damaged_file", 21)

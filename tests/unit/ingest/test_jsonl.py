@@ -77,19 +77,6 @@ def test_a_bom_alone_is_an_empty_file(put: Put, read: Read) -> None:
     assert read(put("in.jsonl", BOM)) == ([], [])
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
-@pytest.mark.parametrize("name", ["in.jsonl", "in.csv"])
-def test_utf16_is_refused_by_name(put: Put, chat: Chat, read: Read, encoding: str, name: str) -> None:
-    """A file in UTF-16, with or without a BOM, is one reject that says so and how to convert it."""
-    path = put(name)
-    path.write_bytes(f"{chat('a', 'hi')}\nprompt\n".encode(encoding))
-    requests, [reject] = read(path)
-    assert requests == []
-    assert (reject["line"], reject["reason"]) == (0, "encoding")
-    assert "looks like UTF-16" in reject["message"]
-    assert f"-t UTF-8 {name}" in reject["message"]
-
-
 def test_a_file_of_zeros_is_not_called_utf16(put: Put, read: Read) -> None:
     """The zeros that a power cut leaves are malformed rows."""
     _, [reject] = read(put("in.jsonl", bytes(4096)))

@@ -155,15 +155,6 @@ def test_home_is_known(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(discover([Path("~/x.jsonl")], None)) == [("x", "x.jsonl")]
 
 
-def test_a_pipe_is_no_input(tmp_path: Path) -> None:
-    """What can be read only once is refused with what to do about it, and passed over within a folder."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match=r"pipe is neither a file nor a folder; write"):
-        discover([tmp_path / "pipe"], None)
-    with pytest.raises(InputError, match="no input files"):
-        discover([tmp_path], None)
-
-
 def test_a_folder_that_cannot_be_read(put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sub-folder without permission is not silently left out."""
     closed = put("s/closed/x.jsonl", "x").parent
