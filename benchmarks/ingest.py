@@ -6,13 +6,12 @@ timed is one process each time, warm, in turns:
 
 - reading: ingest with a tokenizer that does nothing, against DuckDB's and pyarrow's conversion of the file to Parquet;
 - tokenising: the tokenizer's part of ingest, against `encode_batch` of the tokenizers library over the same prompts;
-- all of ingest against that bare `encode_batch`, and its peak memory.
+- all of ingest against that bare `encode_batch`.
 """
 
 import argparse
 import json
 import random
-import resource
 import shutil
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from tasks.core.protocols import Tokenizer
 from tasks.engine.models import resolve_model
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer
 from tasks.ingest.chunks import Reader
+from tasks.ingest.draft import Chunk
 from tasks.ingest.ingest import ingest
 from tasks.ingest.sources import digest_file, discover
 from tasks.ingest.tokens import tokenise
@@ -91,6 +91,10 @@ def ingest_anew(path: Path, tokenizer: Tokenizer, home: Path) -> float:
     return seconds(work)
 
 
+def tokenise_all(chunks: Sequence[Chunk], tokenizer: Tokenizer) -> float:
+    return seconds(lambda: [tokenise(chunk.drafts, tokenizer) for chunk in chunks])
+
+
 def by_duckdb(path: Path, out: Path) -> float:
     rows = f"SELECT * FROM read_json('{path}', format = 'newline_delimited')"
     return seconds(lambda: duckdb.sql(f"COPY ({rows}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)"))
@@ -117,19 +121,21 @@ def measure_reading(kind: str, path: Path, home: Path, pairs: int) -> list[Resul
     return results
 
 
-def measure_tokens(kind: str, path: Path, home: Path, pairs: int, tokenizer: ModelTokenizer) -> list[Result]:
-    """Ratios against the bare library over the very same prompts."""
+def measure_tokens(kind: str, path: Path, home: Path, pairs: int) -> list[Result]:
+    """Ratios against the bare library over the very same prompts; each time with a tokenizer that remembers nothing."""
     (file,) = discover([path], None)
-    chunks = list(Reader(_VALIDATOR, tokenizer).chunks(file, lambda _: None))
+    chunks = list(Reader(_VALIDATOR, opened()).chunks(file, lambda _: None))
     prompts = [[one.prompt for one in chunk.drafts] for chunk in chunks]
     core = bare_core()
     alone: list[float] = []
     whole: list[float] = []
+    again: list[float] = []
     for _ in range(pairs):
         bare = seconds(lambda: [core.encode_batch(chunk, add_special_tokens=False) for chunk in prompts])
-        alone.append(bare / seconds(lambda: [tokenise(chunk.drafts, tokenizer) for chunk in chunks]))
-        whole.append(bare / ingest_anew(path, tokenizer, home / "out"))
-    detail = {"pairs": pairs, "rows": sum(map(len, prompts)), "peak_mb": peak_mb()}
+        alone.append(bare / tokenise_all(chunks, opened()))
+        whole.append(bare / ingest_anew(path, opened(), home / "out"))
+        again.append(seconds(lambda: [core.encode_batch(chunk, add_special_tokens=False) for chunk in prompts]) / bare)
+    detail = {"aa": str(interval(again)), "pairs": pairs, "rows": sum(map(len, prompts))}
     results = []
     for name, ratios in (("tokenising", alone), ("all of ingest", whole)):
         ratio = interval(ratios)
@@ -146,8 +152,8 @@ def bare_core() -> Any:
     return Core.from_file(str(resolve_model(MODEL).path / "tokenizer.json"))
 
 
-def peak_mb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+def opened() -> ModelTokenizer:
+    return ModelTokenizer(resolve_model(MODEL).path, None)
 
 
 def main() -> None:
@@ -158,14 +164,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--kinds", nargs="+", default=["short", "shared", "plain"])
     given = parser.parse_args()
-    tokenizer = ModelTokenizer(resolve_model(MODEL).path, None)
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         for kind in given.kinds:
             results += measure_reading(kind, write_requests(home / f"{kind}.jsonl", kind, given.rows), home, given.pairs)
             few = write_requests(home / f"{kind}-few.jsonl", kind, given.token_rows)
-            results += measure_tokens(kind, few, home, given.pairs, tokenizer)
+            results += measure_tokens(kind, few, home, given.pairs)
             sys.stderr.write(f"{kind} done\n")
     record(results)
 
