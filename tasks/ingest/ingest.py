@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from hashlib import blake2b
-from itertools import chain, groupby
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
 
 from tasks.core.dataset import Dataset, InputFile
@@ -112,13 +112,22 @@ def _dataset(
         requests=sum(part.requests for part in parts),
         truncated=sum(part.truncated for part in parts),
         reject_reasons=dict(reasons),
-        examples=tuple(chain.from_iterable(part.examples for part in parts))[:_NUM_EXAMPLES],
+        examples=_examples(parts),
         request_parts=tuple(table for table, _ in tables),
         reject_parts=tuple(table for table, _ in refused),
         inputs=tuple(_input_file(file, digest) for file, digest in named),
         rows_of={source: asdict(validator_of(source).config) for source in {file.source: None for file in files}},
         checksums=tuple(wanted for _, wanted in (*tables, *refused)),
     )
+
+
+def _examples(parts: Sequence[Part]) -> tuple[str, ...]:
+    """A few rejects of as many kinds as there are: the first of each reason, then the second of each."""
+    of_reason: dict[str, list[str]] = {}
+    for reason, text in chain.from_iterable(part.examples for part in parts):
+        of_reason.setdefault(reason, []).append(text)
+    rounds = zip_longest(*of_reason.values())
+    return tuple(text for texts in islice(rounds, 2) for text in texts if text is not None)[:_NUM_EXAMPLES]
 
 
 def _input_file(file: SourceFile, digest: str) -> InputFile:

@@ -20,7 +20,10 @@ _MAX_FILES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`files` are (name, BLAKE2b). The second of the tables, the rejects, is there only when there are any."""
+    """`files` are (name, BLAKE2b), `examples` are rejects: a reason and a sentence for people.
+
+    The second of the tables, the rejects, is there only when there are any.
+    """
 
     part_id: str
     ds: str
@@ -29,7 +32,7 @@ class Part:
     requests: int
     truncated: int
     reject_reasons: dict[str, int]
-    examples: tuple[str, ...]
+    examples: tuple[tuple[str, str], ...]
     tables: tuple[str, ...]
     checksums: tuple[str, ...]
     """SHA-256 of each table."""
@@ -47,8 +50,9 @@ class Part:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Part":
         """The part of a record."""
-        lists = {name: tuple(values[name]) for name in ("examples", "tables", "checksums")}
-        return Part(**{**values, **lists, "files": tuple((name, digest) for name, digest in values["files"])})
+        lists = {name: tuple(values[name]) for name in ("tables", "checksums")}
+        pairs = {name: tuple((one, other) for one, other in values[name]) for name in ("files", "examples")}
+        return Part(**{**values, **lists, **pairs})
 
 
 def record(part: Part, folder: Path) -> None:

@@ -27,7 +27,7 @@ from tasks.storage.layout import Layout
 from tasks.storage.parquet import REJECTS, REQUESTS, Constant, TableWriter, read_column, writing_table
 
 _AHEAD = 2
-_NUM_EXAMPLES = 5
+_EXAMPLES_PER_REASON = 2
 _FILE = 1 << 40
 _ELSEWHERE = (1 << 62) - 1
 
@@ -66,7 +66,7 @@ class _Tables:
         self._open_rejects = open_rejects
         self.rejects: TableWriter | None = None
         self.reasons: Counter[str] = Counter()
-        self.examples: list[str] = []
+        self.examples: list[tuple[str, str]] = []
         self.truncated = 0
 
     def add_requests(self, columns: dict[str, Sequence[object] | Constant], number: int) -> None:
@@ -78,8 +78,9 @@ class _Tables:
                 self.rejects = self._open_rejects()
             self.rejects.append({"ds": ds} | {name: getattr(reject, name) for name in Reject.__slots__})
             self.reasons[reject.reason] += 1
-            if len(self.examples) < _NUM_EXAMPLES:
-                self.examples.append(f"{reject.source}/{reject.file} line {reject.line}: {reject.message}")
+            if self.reasons[reject.reason] <= _EXAMPLES_PER_REASON:
+                place = f"{reject.source}/{reject.file} line {reject.line}"
+                self.examples.append((reject.reason, f"{place}: {reject.message}"))
 
     @property
     def num_requests(self) -> int:
