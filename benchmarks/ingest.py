@@ -33,10 +33,10 @@ from tasks.engine.models import resolve_model
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer
 from tasks.ingest.chunks import Reader
 from tasks.ingest.draft import Chunk
+from tasks.ingest.finding.sources import digest_file, discover
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import digest_file, discover
+from tasks.ingest.shapes.validate import Validator
 from tasks.ingest.tokens import tokenise
-from tasks.ingest.validate import Validator
 from tasks.storage.layout import Layout
 
 NAME = "ingest"

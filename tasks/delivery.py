@@ -23,7 +23,7 @@ from tasks.export.logprobs import TokenText, token_name, token_text
 from tasks.export.settings import OPENAI, Export
 from tasks.export.tables import write_joined, write_rows
 from tasks.export.writers import JsonLines
-from tasks.ingest.originals import originals
+from tasks.ingest.reading.originals import originals
 from tasks.job import ECHO
 from tasks.progress import Display
 from tasks.query.outcomes import Counts, Outcomes

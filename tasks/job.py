@@ -16,8 +16,8 @@ from tasks.core.config import Config, GroupConfig, SourceConfig
 from tasks.core.errors import ConfigError, DamageError
 from tasks.core.manifest import RUNNING, Manifest
 from tasks.engine.models import DEFAULT_MODEL, ResolvedModel, resolve_model
-from tasks.ingest.source_toml import read_source_configs
-from tasks.ingest.sources import SourceFile, digest_file, discover
+from tasks.ingest.finding.source_toml import read_source_configs
+from tasks.ingest.finding.sources import SourceFile, digest_file, discover
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Layout, Run
 from tasks.storage.lock import RunLock

@@ -104,7 +104,7 @@ class Rows:
 
     def config(self, paths: Sequence[str | Path]) -> InputConfig:
         """These files, read so. Raises ConfigError for a template file that cannot be read."""
-        from tasks.ingest.source_toml import rows_of
+        from tasks.ingest.finding.source_toml import rows_of
 
         rows = rows_of({field.name: getattr(self, field.name) for field in fields(RowConfig)})
         return InputConfig(tuple(paths), self.source, self.max_reject_rate, rows)

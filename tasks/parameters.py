@@ -20,7 +20,7 @@ from tasks.core.config import (
     RowConfig,
     SamplingDefaults,
 )
-from tasks.ingest.source_toml import rows_of
+from tasks.ingest.finding.source_toml import rows_of
 
 _MODEL, _SAMPLING, _GROUP = ModelConfig(), SamplingDefaults(), GroupConfig()
 _ENGINE, _JOURNAL = EngineConfig(), JournalConfig()

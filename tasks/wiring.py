@@ -88,7 +88,7 @@ def _known_dataset(job: Job, display: Display) -> Dataset | None:
 
 def _ingest(job: Job, display: Display) -> Dataset:
     from tasks.ingest.ingest import ingest as ingest_files
-    from tasks.ingest.validate import Validator
+    from tasks.ingest.shapes.validate import Validator
 
     total = sum(file.path.stat().st_size for file, _ in job.files)
     validators = {

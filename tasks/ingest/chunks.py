@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, Request
-from tasks.ingest.blocks import Block
 from tasks.ingest.draft import Chunk, Draft, draft
 from tasks.ingest.fast import FastLane
-from tasks.ingest.formats import read_file_in_blocks
+from tasks.ingest.finding.sources import SourceFile
+from tasks.ingest.reading.blocks import Block
+from tasks.ingest.reading.formats import read_file_in_blocks
 from tasks.ingest.rows import Fault, Row
-from tasks.ingest.sources import SourceFile
-from tasks.ingest.validate import Validator
+from tasks.ingest.shapes.validate import Validator
 
 _CHUNK_ROWS = 2048
 _CHUNK_CHARS = 1_000_000

@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams
 from tasks.ingest.draft import Draft
-from tasks.ingest.identity import MAX_CHARS
-from tasks.ingest.protocol import ChatParameters, PlainRow
 from tasks.ingest.rows import RowError
-from tasks.ingest.sampling import sampling_of
-from tasks.ingest.validate import ID_COLUMNS, NOT_PLAIN, Validator
+from tasks.ingest.shapes.identity import MAX_CHARS
+from tasks.ingest.shapes.protocol import ChatParameters, PlainRow
+from tasks.ingest.shapes.sampling import sampling_of
+from tasks.ingest.shapes.validate import ID_COLUMNS, NOT_PLAIN, Validator
 
 _CHAT = "/v1/chat/completions"
 _NUMBERS = (

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tasks.core.dataset import Dataset, InputFile
 from tasks.core.protocols import Tokenizer
-from tasks.ingest import checker
+from tasks.ingest.finding.sources import SourceFile
 from tasks.ingest.parts import Part, known_parts, packs, record
 from tasks.ingest.read import ClashError, Meter, SourceReader
 from tasks.ingest.rows import as_unicode
-from tasks.ingest.sources import SourceFile
-from tasks.ingest.validate import Validator
+from tasks.ingest.shapes import checker
+from tasks.ingest.shapes.validate import Validator
 from tasks.storage.atomic import write_json
 from tasks.storage.layout import Layout
 

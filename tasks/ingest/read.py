@@ -16,12 +16,12 @@ from tasks.core.protocols import Tokenizer
 from tasks.core.request import Reject, SamplingParams
 from tasks.ingest.chunks import Reader, rejected
 from tasks.ingest.draft import Chunk, Draft
+from tasks.ingest.finding.sources import SourceFile, changed_since
 from tasks.ingest.parts import Part
 from tasks.ingest.rows import Fault
 from tasks.ingest.seen import NEW, Seen
-from tasks.ingest.sources import SourceFile, changed_since
+from tasks.ingest.shapes.validate import Validator
 from tasks.ingest.tokens import TokenIds, tokenise
-from tasks.ingest.validate import Validator
 from tasks.storage.checksums import checksum
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import REJECTS, REQUESTS, Constant, TableWriter, read_column, writing_table

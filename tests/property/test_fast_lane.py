@@ -11,9 +11,9 @@ from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.request import Request
 from tasks.engine.tokenizer import ByteTokenizer
 from tasks.ingest.fast import FastLane
-from tasks.ingest.jsonl import row_of
-from tasks.ingest.sources import SourceFile
-from tasks.ingest.validate import Validator
+from tasks.ingest.finding.sources import SourceFile
+from tasks.ingest.reading.jsonl import row_of
+from tasks.ingest.shapes.validate import Validator
 
 FILE = SourceFile("s", Path("x.jsonl"), "x.jsonl")
 TEXTS = st.sampled_from(["hi", "", " ", "\n", "é\u2028", "\0", "user", "[1]", "x" * 600]) | st.text(max_size=5)

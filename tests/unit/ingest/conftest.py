@@ -10,9 +10,9 @@ import pytest
 from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.protocols import Tokenizer
 from tasks.engine.tokenizer import ByteTokenizer
+from tasks.ingest.finding.sources import digest_file, discover
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import digest_file, discover
-from tasks.ingest.validate import Validator
+from tasks.ingest.shapes.validate import Validator
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import read_rows
 

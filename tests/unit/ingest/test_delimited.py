@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tasks.engine.tokenizer import ByteTokenizer
-from tasks.ingest.delimited import read_csv
-from tasks.ingest.dialects import Dialect
+from tasks.ingest.reading.delimited import read_csv
+from tasks.ingest.reading.dialects import Dialect
 from tasks.ingest.rows import Fault
 
 Rows = list[dict[str, Any]]

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tasks.core.errors import InputError
-from tasks.ingest.elsewhere import from_stdin, sniffed_format
-from tasks.ingest.sources import SourceFile, digest_file, discover
+from tasks.ingest.finding.elsewhere import from_stdin, sniffed_format
+from tasks.ingest.finding.sources import SourceFile, digest_file, discover
 from tasks.storage.remote import RemoteFile, copy_remote, redacted
 from tasks.storage.spool import sweep
 

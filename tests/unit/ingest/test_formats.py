@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.config import RowConfig
-from tasks.ingest.formats import read_file
+from tasks.ingest.finding.sources import discover
+from tasks.ingest.reading.formats import read_file
+from tasks.ingest.reading.text import read_text
 from tasks.ingest.rows import Fault
-from tasks.ingest.sources import discover
-from tasks.ingest.text import read_text
 
 Put = Callable[..., Path]
 Read = Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]]

@@ -11,9 +11,9 @@ import pytest
 from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.dataset import Dataset
 from tasks.engine.tokenizer import ByteTokenizer
+from tasks.ingest.finding.sources import digest_file, discover
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import digest_file, discover
-from tasks.ingest.validate import Validator
+from tasks.ingest.shapes.validate import Validator
 from tasks.storage.atomic import read_json
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import REJECTS, REQUESTS, read_rows

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tasks.core.config import RowConfig
-from tasks.ingest.formats import read_file
-from tasks.ingest.json_document import read_records, read_values
-from tasks.ingest.json_scan import Scanner, TornError
+from tasks.ingest.finding.sources import discover
+from tasks.ingest.reading.formats import read_file
+from tasks.ingest.reading.json_document import read_records, read_values
+from tasks.ingest.reading.json_scan import Scanner, TornError
 from tasks.ingest.rows import Fault
-from tasks.ingest.sources import discover
 
 Rows = list[dict[str, Any]]
 Put = Callable[..., Path]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tasks.ingest.jsonl import read_jsonl
+from tasks.ingest.reading.jsonl import read_jsonl
 from tasks.ingest.rows import Fault
 
 Rows = list[dict[str, Any]]

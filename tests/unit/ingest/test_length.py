@@ -114,7 +114,7 @@ def test_what_may_fit_is_tokenised(put: Put, read: Read) -> None:
 def test_long_prompts_are_tokenised_a_few_at_a_time(put: Put, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chunk ends when its prompts together are long, and the outcomes stay in the file's order."""
     monkeypatch.setattr("tasks.ingest.chunks._CHUNK_CHARS", 1000)
-    monkeypatch.setattr("tasks.ingest.blocks._MAX_BYTES", 1000)
+    monkeypatch.setattr("tasks.ingest.reading.blocks._MAX_BYTES", 1000)
     lines = [json.dumps({"id": i, "prompt": "x" * (i % 7) * 100}) for i in range(1, 200)]
     tokenizer = CountingTokenizer(550)
     requests, rejects = read(put("in.jsonl", *lines), tokenizer=tokenizer)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tasks.core.errors import InputError
-from tasks.ingest.settling import LIMIT_S, SETTLE_S, wait_until_still
-from tasks.ingest.sources import changed_since, discover
+from tasks.ingest.finding.settling import LIMIT_S, SETTLE_S, wait_until_still
+from tasks.ingest.finding.sources import changed_since, discover
 from tasks.storage.writers import is_open_for_writing
 
 Put = Callable[..., Path]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tasks.ingest.openai_lines import endpoint_of
+from tasks.ingest.shapes.openai_lines import endpoint_of
 
 Rows = list[dict[str, Any]]
 Put = Callable[..., Path]

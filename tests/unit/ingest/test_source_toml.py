@@ -9,8 +9,8 @@ import pytest
 
 from tasks.core.config import RowConfig, SamplingDefaults, SourceConfig
 from tasks.core.errors import ConfigError
-from tasks.ingest.source_toml import read_source_configs, rows_of
-from tasks.ingest.sources import discover
+from tasks.ingest.finding.source_toml import read_source_configs, rows_of
+from tasks.ingest.finding.sources import discover
 
 Put = Callable[..., Path]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.core.errors import InputError
-from tasks.ingest.sources import SourceFile, digest_file, discover
+from tasks.ingest.finding.sources import SourceFile, digest_file, discover
 
 Put = Callable[..., Path]
 Read = Callable[..., tuple[list[dict[str, Any]], list[dict[str, Any]]]]

@@ -10,7 +10,7 @@ import pytest
 
 from tasks.core.errors import NightbatchError
 from tasks.core.request import SamplingParams, StructuredOutputs
-from tasks.ingest import checker, grammar
+from tasks.ingest.shapes import checker, grammar
 
 Rows = list[dict[str, Any]]
 Chat = Callable[..., str]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tasks.core.errors import ConfigError
-from tasks.ingest.template import compiled
+from tasks.ingest.shapes.template import compiled
 
 Rows = list[dict[str, Any]]
 Put = Callable[..., Path]

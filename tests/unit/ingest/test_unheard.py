@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tasks.ingest.anthropic import Params
-from tasks.ingest.protocol import Body, ChatBody, CompletionBody
-from tasks.ingest.responses import ResponseBody
-from tasks.ingest.unheard import AT_REST, IGNORED, REFUSED
+from tasks.ingest.shapes.anthropic import Params
+from tasks.ingest.shapes.protocol import Body, ChatBody, CompletionBody
+from tasks.ingest.shapes.responses import ResponseBody
+from tasks.ingest.shapes.unheard import AT_REST, IGNORED, REFUSED
 
 Rows = list[dict[str, Any]]
 Chat = Callable[..., str]

@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from typing import BinaryIO
 
-from tasks.ingest.json_scan import Scanner, TornError
-from tasks.ingest.jsonl import parse_row
-from tasks.ingest.records import Names
+from tasks.ingest.reading.json_scan import Scanner, TornError
+from tasks.ingest.reading.jsonl import parse_row
+from tasks.ingest.reading.records import Names
 from tasks.ingest.rows import Fault, Row, raw_text
 
 

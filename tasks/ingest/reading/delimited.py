@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from tasks.ingest.dialects import Dialect, dialect_of, said_delimiter
+from tasks.ingest.reading.dialects import Dialect, dialect_of, said_delimiter
 from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, as_unicode, raw_text
 from tasks.storage.streams import OnBytes, open_bytes
 

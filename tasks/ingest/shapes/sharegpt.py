@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from tasks.ingest.messages import Message, called
-from tasks.ingest.values import Text
+from tasks.ingest.shapes.messages import Message, called
+from tasks.ingest.shapes.values import Text
 
 _ROLES = {
     **dict.fromkeys(("human", "user"), "user"),

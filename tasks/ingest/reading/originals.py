@@ -9,9 +9,9 @@ from typing import Any
 from tasks.core.config import RowConfig
 from tasks.core.dataset import Dataset, InputFile
 from tasks.core.errors import InputError
-from tasks.ingest.formats import read_file
+from tasks.ingest.finding.sources import SourceFile
+from tasks.ingest.reading.formats import read_file
 from tasks.ingest.rows import Fault
-from tasks.ingest.sources import SourceFile
 
 _TABLES = ("parquet", "arrow")
 _REMEDY = "put it back, or export without --join"

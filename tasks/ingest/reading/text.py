@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.core.config import RowConfig
-from tasks.ingest.jsonl import BOM, skip_line, too_large
+from tasks.ingest.reading.jsonl import BOM, skip_line, too_large
 from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, raw_text
 from tasks.storage.streams import OnBytes, is_transcoded, open_bytes
 

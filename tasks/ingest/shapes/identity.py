@@ -3,7 +3,7 @@
 from typing import Any
 
 from tasks.ingest.rows import RowError
-from tasks.ingest.values import whole
+from tasks.ingest.shapes.values import whole
 
 MAX_CHARS = 512
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tasks.ingest.source_file import Seen, look_at
+from tasks.ingest.finding.source_file import Seen, look_at
 from tasks.storage.writers import is_open_for_writing
 
 SETTLE_S = 2.0

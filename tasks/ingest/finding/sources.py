@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from tasks.core.errors import InputError
-from tasks.ingest.elsewhere import from_pipe, from_stdin, from_url, is_pipe, is_stdin
-from tasks.ingest.folders import Note, by_source, is_data, is_unfinished, names_under, sub_folders, whole
+from tasks.ingest.finding.elsewhere import from_pipe, from_stdin, from_url, is_pipe, is_stdin
+from tasks.ingest.finding.folders import Note, by_source, is_data, is_unfinished, names_under, sub_folders, whole
+from tasks.ingest.finding.settling import LIMIT_S, wait_until_still
+from tasks.ingest.finding.source_file import SourceFile, changed_since, look_at, source_file, stem_of
 from tasks.ingest.rows import as_unicode
-from tasks.ingest.settling import LIMIT_S, wait_until_still
-from tasks.ingest.source_file import SourceFile, changed_since, look_at, source_file, stem_of
 from tasks.storage.remote import is_url, redacted
 
 __all__ = ["SourceFile", "changed_since", "digest_file", "discover", "source_folders"]

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Discriminator, Field, Tag, field_validator, model_validator
 
-from tasks.ingest.asked import Asked, json_format
-from tasks.ingest.messages import Function, Message, TextPart, called
-from tasks.ingest.protocol import Body, Parameters
-from tasks.ingest.tools import FunctionDefinition, FunctionKind, NotStrict, Schema, Tool, ToolChoice, ToolName
-from tasks.ingest.values import Alternatives, Positive, Text
+from tasks.ingest.shapes.asked import Asked, json_format
+from tasks.ingest.shapes.messages import Function, Message, TextPart, called
+from tasks.ingest.shapes.protocol import Body, Parameters
+from tasks.ingest.shapes.tools import FunctionDefinition, FunctionKind, NotStrict, Schema, Tool, ToolChoice, ToolName
+from tasks.ingest.shapes.values import Alternatives, Positive, Text
 
 _LOGPROBS = "message.output_text.logprobs"
 _ITEMS = ("message", "function_call", "function_call_output")

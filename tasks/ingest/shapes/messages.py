@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tasks.ingest.values import Text
+from tasks.ingest.shapes.values import Text
 
 
 class TextPart(BaseModel):

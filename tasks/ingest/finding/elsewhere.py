@@ -13,8 +13,8 @@ from urllib.parse import unquote
 import orjson
 
 from tasks.core.errors import InputError
-from tasks.ingest.folders import Note, by_source, is_unfinished, whole
-from tasks.ingest.source_file import SourceFile, format_of, source_file, stem_of
+from tasks.ingest.finding.folders import Note, by_source, is_unfinished, whole
+from tasks.ingest.finding.source_file import SourceFile, format_of, source_file, stem_of
 from tasks.storage.remote import RemoteFile, list_remote, redacted
 from tasks.storage.spool import fetch, keep
 from tasks.storage.streams import BROKEN, open_bytes, peek

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from tasks.ingest.asked import Asked, json_format
-from tasks.ingest.messages import Message, TextPart, called
-from tasks.ingest.protocol import Body, ChatParameters
 from tasks.ingest.rows import RowError
-from tasks.ingest.tools import FunctionDefinition, NotStrict, Schema, Tool, ToolName
-from tasks.ingest.values import Positive, Share, Text, TopK, TopP, Word
+from tasks.ingest.shapes.asked import Asked, json_format
+from tasks.ingest.shapes.messages import Message, TextPart, called
+from tasks.ingest.shapes.protocol import Body, ChatParameters
+from tasks.ingest.shapes.tools import FunctionDefinition, NotStrict, Schema, Tool, ToolName
+from tasks.ingest.shapes.values import Positive, Share, Text, TopK, TopP, Word
 
 _BLOCKS = ("text", "tool_use", "tool_result")
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import BinaryIO
 
-from tasks.ingest.jsonl import row_of, skip_line
+from tasks.ingest.reading.jsonl import row_of, skip_line
 from tasks.ingest.rows import MAX_ROW_BYTES, Row
 from tasks.storage.streams import BROKEN, OnBytes, is_transcoded, open_bytes
 

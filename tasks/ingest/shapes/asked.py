@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tasks.ingest.messages import Message
-from tasks.ingest.protocol import Parameters
 from tasks.ingest.rows import RowError
-from tasks.ingest.tools import Tool
+from tasks.ingest.shapes.messages import Message
+from tasks.ingest.shapes.protocol import Parameters
+from tasks.ingest.shapes.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from tasks.ingest.messages import Messages
-from tasks.ingest.tools import ToolChoice, Tools
-from tasks.ingest.unheard import AT_REST, unheard
-from tasks.ingest.values import (
+from tasks.ingest.shapes.messages import Messages
+from tasks.ingest.shapes.tools import ToolChoice, Tools
+from tasks.ingest.shapes.unheard import AT_REST, unheard
+from tasks.ingest.shapes.values import (
     Alternatives,
     Bias,
     Choices,

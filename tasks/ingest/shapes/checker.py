@@ -1,4 +1,4 @@
-"""Asks tasks/ingest/grammar.py in a process of its own, which may use up its time, take all memory or crash.
+"""Asks tasks/ingest/shapes/grammar.py in a process of its own, which may use up its time, take all memory or crash.
 
 A schema of 300 optional properties with `minProperties` 100 keeps xgrammar busy for hours. The process is started for the
 first question, answers one JSON value a line, and is given up and started anew when one is too much for it.
@@ -21,7 +21,7 @@ MAX_CPU_S = 5
 """vLLM's own patience with a pattern."""
 _MAX_MORE_BYTES = 2 << 30
 _MAX_SILENCE_S = 300.0
-_COMMAND = [sys.executable, "-P", "-m", "tasks.ingest.checker"]
+_COMMAND = [sys.executable, "-P", "-m", "tasks.ingest.shapes.checker"]
 
 _lock = Lock()
 _process: "subprocess.Popen[str] | None" = None
@@ -29,7 +29,7 @@ _process: "subprocess.Popen[str] | None" = None
 
 @lru_cache(maxsize=256)
 def problem(kind: str, spec: str) -> str | None:
-    """As tasks.ingest.grammar.problem; what the compiler cannot cope with is a problem too.
+    """As tasks.ingest.shapes.grammar.problem; what the compiler cannot cope with is a problem too.
 
     Raises NightbatchError when the process cannot be started at all, which is no row's fault.
     """
@@ -104,7 +104,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    from tasks.ingest import grammar
+    from tasks.ingest.shapes import grammar
 
     grammar.problem("regex", "a")  # so that the libraries' start is not counted
     for line in sys.stdin:

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from tasks.ingest.asked import Asked
-from tasks.ingest.protocol import ChatBody, CompletionBody
 from tasks.ingest.rows import RowError
+from tasks.ingest.shapes.asked import Asked
+from tasks.ingest.shapes.protocol import ChatBody, CompletionBody
 
 ENDPOINTS = ("chat/completions", "completions", "responses", "messages")
 SUPPORTED = "/v1/chat/completions, /v1/completions, /v1/responses and /v1/messages"

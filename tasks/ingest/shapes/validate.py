@@ -15,21 +15,28 @@ from pydantic import ValidationError
 
 from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.request import Request
-from tasks.ingest.anthropic import params_asked
-from tasks.ingest.asked import Asked
-from tasks.ingest.identity import identity, is_blank, shown
-from tasks.ingest.messages import Message, led, without_label
-from tasks.ingest.openai_lines import BatchLine, chat_asked, completion_asked, endpoint_of, is_endpoint, unsupported_endpoint
-from tasks.ingest.protocol import JSON_CELLS, PlainRow, first_error
-from tasks.ingest.records import field_at
-from tasks.ingest.responses import response_asked
+from tasks.ingest.finding.sources import SourceFile
+from tasks.ingest.reading.records import field_at
 from tasks.ingest.rows import Fault, Row, RowError
-from tasks.ingest.sampling import sampling_of
-from tasks.ingest.sharegpt import is_sharegpt, sharegpt_turns, unseen
-from tasks.ingest.sources import SourceFile
-from tasks.ingest.template import prompted
-from tasks.ingest.tools import tools_json
-from tasks.ingest.unheard import REFUSED
+from tasks.ingest.shapes.anthropic import params_asked
+from tasks.ingest.shapes.asked import Asked
+from tasks.ingest.shapes.identity import identity, is_blank, shown
+from tasks.ingest.shapes.messages import Message, led, without_label
+from tasks.ingest.shapes.openai_lines import (
+    BatchLine,
+    chat_asked,
+    completion_asked,
+    endpoint_of,
+    is_endpoint,
+    unsupported_endpoint,
+)
+from tasks.ingest.shapes.protocol import JSON_CELLS, PlainRow, first_error
+from tasks.ingest.shapes.responses import response_asked
+from tasks.ingest.shapes.sampling import sampling_of
+from tasks.ingest.shapes.sharegpt import is_sharegpt, sharegpt_turns, unseen
+from tasks.ingest.shapes.template import prompted
+from tasks.ingest.shapes.tools import tools_json
+from tasks.ingest.shapes.unheard import REFUSED
 
 ID_COLUMNS = ("custom_id", "id", "request_id")
 _CONVERSATIONS = "conversations"

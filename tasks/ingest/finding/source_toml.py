@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tasks.core.config import RowConfig, SourceConfig
 from tasks.core.errors import ConfigError
-from tasks.ingest.folders import TEMPLATE_SUFFIXES
-from tasks.ingest.protocol import first_error
-from tasks.ingest.sources import SourceFile, source_folders
-from tasks.ingest.values import Text
+from tasks.ingest.finding.folders import TEMPLATE_SUFFIXES
+from tasks.ingest.finding.sources import SourceFile, source_folders
+from tasks.ingest.shapes.protocol import first_error
+from tasks.ingest.shapes.values import Text
 
 NAME = "source.toml"
 _MAX_TEMPLATE_BYTES = 1 << 20
@@ -95,7 +95,7 @@ def template_text(given: str, folder: Path) -> str:
 def check_template(rows: RowConfig, where: str) -> None:
     """Raise ConfigError when the rows' template is none."""
     if rows.prompt_template is not None:
-        from tasks.ingest.template import compiled
+        from tasks.ingest.shapes.template import compiled
 
         try:
             compiled(rows.prompt_template)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from tasks.ingest.values import Text, Word
+from tasks.ingest.shapes.values import Text, Word
 
 _MAX_NAME_CHARS = 256
 

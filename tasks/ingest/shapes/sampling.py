@@ -2,9 +2,9 @@
 
 from tasks.core.config import SamplingDefaults
 from tasks.core.request import SamplingParams
-from tasks.ingest.protocol import Parameters
 from tasks.ingest.rows import RowError
-from tasks.ingest.structured import structured_of
+from tasks.ingest.shapes.protocol import Parameters
+from tasks.ingest.shapes.structured import structured_of
 
 
 def sampling_of(body: Parameters, defaults: SamplingDefaults) -> SamplingParams:

@@ -2,7 +2,7 @@
 
 First what JSON Schema itself says, then what xgrammar, which does it inside vLLM, cannot do or would silently leave out,
 then xgrammar's own compiler. Without xgrammar (and the torch that it needs) the first two alone. Some small schemas keep
-the compiler busy for hours: ask through tasks/ingest/checker.py.
+the compiler busy for hours: ask through tasks/ingest/shapes/checker.py.
 """
 
 import json

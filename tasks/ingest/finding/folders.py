@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from tasks.core.errors import InputError
-from tasks.ingest.source_file import FORMATS
+from tasks.ingest.finding.source_file import FORMATS
 
 Note = Callable[[str], None]
 

@@ -9,15 +9,15 @@ import orjson
 
 from tasks.core.config import RowConfig
 from tasks.core.errors import DamageError
-from tasks.ingest.blocks import Block, read_jsonl_blocks
-from tasks.ingest.delimited import read_csv
-from tasks.ingest.encodings import Explained
-from tasks.ingest.json_document import has_records, names_to_array, read_records, read_values
-from tasks.ingest.jsonl import BOM, read_jsonl
-from tasks.ingest.records import paths_of, records_in
+from tasks.ingest.finding.sources import SourceFile
+from tasks.ingest.reading.blocks import Block, read_jsonl_blocks
+from tasks.ingest.reading.delimited import read_csv
+from tasks.ingest.reading.encodings import Explained
+from tasks.ingest.reading.json_document import has_records, names_to_array, read_records, read_values
+from tasks.ingest.reading.jsonl import BOM, read_jsonl
+from tasks.ingest.reading.records import paths_of, records_in
+from tasks.ingest.reading.text import read_document, read_text
 from tasks.ingest.rows import Fault, Row, raw_text, unsupported
-from tasks.ingest.sources import SourceFile
-from tasks.ingest.text import read_document, read_text
 from tasks.storage.streams import BROKEN, COMPRESSIONS, OnBytes, is_transcoded, open_bytes, peek
 from tasks.storage.tables import TableError, read_table_rows
 

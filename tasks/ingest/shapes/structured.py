@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from tasks.core.request import StructuredOutputs
-from tasks.ingest.checker import problem
-from tasks.ingest.protocol import Parameters
 from tasks.ingest.rows import RowError
+from tasks.ingest.shapes.checker import problem
+from tasks.ingest.shapes.protocol import Parameters
 
 MAX_SPEC_CHARS = 262_144
 _MAX_NESTING = 64
