@@ -6,13 +6,16 @@ timed is one process each time, warm, in turns:
 
 - reading: ingest with a tokenizer that does nothing, against DuckDB's and pyarrow's conversion of the file to Parquet;
 - tokenising: the tokenizer's part of ingest, against `encode_batch` of the tokenizers library over the same prompts;
-- all of ingest against that bare `encode_batch`.
+- all of ingest against that bare `encode_batch`;
+- with `--memory-gb`, the peak memory of `nightbatch ingest` over a file of that size.
 """
 
 import argparse
 import json
 import random
+import resource
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +28,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from benchmarks.engine import MODEL
-from benchmarks.rig import Result, interval, record, result
+from benchmarks.rig import REPOSITORY, Result, command, interval, record, result
 from benchmarks.workloads import chats
 from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.protocols import Tokenizer
@@ -152,6 +155,20 @@ def bare_core() -> Any:
     return Core.from_file(str(resolve_model(MODEL).path / "tokenizer.json"))
 
 
+def measure_memory(home: Path, gigabytes: float) -> list[Result]:
+    """The real command over a large file, in a process of its own."""
+    path = write_requests(home / "large.jsonl", "short", 1000)
+    block, size = path.read_text(encoding="utf-8"), path.stat().st_size
+    with path.open("w", encoding="utf-8") as file:
+        for i in range(int(gigabytes * 1e9 / size)):
+            file.write(block.replace('"r-', f'"{i}-r-'))
+    arguments = ("ingest", str(path), "--data", str(home / "data"), "--checkpoints", str(home / "c"))
+    subprocess.run(command(*arguments, "--served-model-name", "*"), check=True, cwd=REPOSITORY)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    detail = {"file_gb": path.stat().st_size / 1e9}
+    return [result(NAME, "13", "peak MiB of ingest", peak, "<= 1024", peak <= 1024, **detail)]
+
+
 def opened() -> ModelTokenizer:
     return ModelTokenizer(resolve_model(MODEL).path, None)
 
@@ -163,7 +180,12 @@ def main() -> None:
     parser.add_argument("--token-rows", type=int, default=30_000)
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--kinds", nargs="+", default=["short", "shared", "plain"])
+    parser.add_argument("--memory-gb", type=float, help="measure this alone")
     given = parser.parse_args()
+    if given.memory_gb:
+        with tempfile.TemporaryDirectory() as folder:
+            record(measure_memory(Path(folder), given.memory_gb))
+        return
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
