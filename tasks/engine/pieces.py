@@ -8,6 +8,7 @@ certain there is no PieceEncoder, and texts are encoded whole.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ _SAFE_STEPS = frozenset(("Digits", "Split", "ByteLevel", "Punctuation"))
 
 
 class PieceEncoder:
-    """Encodes without adding special tokens. Remembers the pieces of the last few million characters."""
+    """Encodes without adding special tokens. Remembers pieces that came more than once, up to some million characters."""
 
     def __init__(self, core: Any, special: dict[str, int]) -> None:
         self._core = core
@@ -30,10 +31,11 @@ class PieceEncoder:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The token ids of each text."""
         cut = [self._cut.split(text) if self._cut else [text] for text in texts]
-        known = self._known({piece for pieces in cut for piece in pieces[::2] if piece})
+        known = self._known(Counter(piece for pieces in cut for piece in pieces[::2] if piece))
         return [self._joined(pieces, known) for pieces in cut]
 
-    def _known(self, wanted: set[str]) -> dict[str, list[int]]:
+    def _known(self, wanted: Counter[str]) -> dict[str, list[int]]:
+        """The ids of these pieces, each with the number of times that it is wanted."""
         known: dict[str, list[int]] = {}
         unknown = []
         for piece in wanted:
@@ -46,8 +48,9 @@ class PieceEncoder:
         known |= {piece: one.ids for piece, one in zip(unknown, encoded, strict=True)}
         if self._num_chars > _MAX_KEPT_CHARS:
             self._old, self._young, self._num_chars = self._young, {}, 0
-        self._young |= known
-        self._num_chars += sum(map(len, wanted))
+        shared = {piece: known[piece] for piece, times in wanted.items() if times > 1}
+        self._young |= shared
+        self._num_chars += sum(map(len, shared))
         return known
 
     def _joined(self, pieces: Sequence[str], known: dict[str, list[int]]) -> list[int]:

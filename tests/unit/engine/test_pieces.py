@@ -33,7 +33,7 @@ def test_old_pieces_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tasks.engine.pieces._MAX_KEPT_CHARS", 100)
     encoder = piece_encoder(CORE)
     assert encoder is not None
-    texts = [f"piece number {i}<|im_end|>" for i in range(200)]
+    texts = [f"piece number {i}<|im_end|>piece number {i}" for i in range(200)]
     assert [encoder.encode([text])[0] for text in texts] == [
         CORE.encode(text, add_special_tokens=False).ids for text in texts
     ]
