@@ -65,10 +65,11 @@ def run(
 ) -> int:
     """Answer every row of these files, now, in this process and without a server.
 
-    Reads OpenAI Batch JSONL, and plain JSONL or CSV with a prompt or messages column. Run the same command again to
-    go on after an interruption; when all is done it does nothing.
+    Reads OpenAI and Anthropic batch files, and JSON, CSV, Parquet or text with prompts, chats or, by a template, any
+    columns: docs/input.md. Run the same command again to go on after an interruption; when all is done it does nothing.
 
-    Example: nightbatch run requests.jsonl --max-tokens 128
+    Examples: nightbatch run requests.jsonl --max-tokens 128;
+    nightbatch run tickets.csv --prompt-template "Subject: {{ subject }} / {{ body }}"
     """
     from tasks import wiring
     from tasks.night import run_night

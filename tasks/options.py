@@ -95,7 +95,7 @@ class Rows:
     system: Annotated[str | None, typer.Option(help="System prompt for chats that have none.")] = _ROWS.system
     truncate_prompt: Annotated[
         str | None,
-        typer.Option(help="Where a prompt beyond the model's context is cut: head, tail or middle; rejected if unset."),
+        typer.Option(help="What a prompt beyond the model's context loses: head, tail or middle; rejected if unset."),
     ] = _ROWS.truncate_prompt
     max_reject_rate: Annotated[
         float,
