@@ -43,7 +43,7 @@ class Rows(_Form):
     prompt_template: str | None = Field(default=None, description="Makes the prompt of a row's fields, as Jinja2; @FILE.")
     truncate_prompt: str | None = Field(
         default=None,
-        description="Where a prompt beyond the model's context is cut: head, tail, middle; rejected when empty.",
+        description="What a prompt beyond the model's context loses: head, tail or middle; rejected when empty.",
     )
     max_reject_rate: float = Field(
         default=MAX_REJECT_RATE, ge=0, le=1, description="Stop before the engine starts when more is rejected."
