@@ -31,6 +31,11 @@ def _is_encoding(name: str) -> bool:
         return False
 
 
+def _is_text(value: str | None) -> bool:
+    """Whether tables and the model's tokenizer can hold it: bytes of a command line need not be Unicode."""
+    return value is None or not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value)
+
+
 @dataclass(frozen=True, slots=True)
 class RowConfig:
     """How a file's rows become requests. Rows of an OpenAI Batch file need none of it but `truncate_prompt`.
@@ -60,6 +65,8 @@ class RowConfig:
             "the name of an encoding, such as utf-8, cp1252, latin-1, utf-16, shift_jis or gb18030",
         )
         _check(encoding is None or _is_encoding(encoding), "encoding", encoding, some)
+        for key in ("prompt_column", "messages_column", "id_column", "prompt_template", "system"):
+            _check(_is_text(getattr(self, key)), key, getattr(self, key), "text in UTF-8 without a NUL")
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
 
