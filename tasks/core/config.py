@@ -25,7 +25,7 @@ def _check(condition: bool, key: str, value: object, wanted: str) -> None:
 def _is_encoding(name: str) -> bool:
     """Whether Python has a codec of that name which makes text of bytes, a piece at a time."""
     try:
-        b"a".decode(name, "replace")  # refuses what is no text encoding
+        b"a\xff".decode(name, "backslashreplace")  # refuses what is no text encoding, or gives up at the first wrong byte
         return codecs.lookup(name).incrementaldecoder is not None
     except (LookupError, UnicodeError, ValueError):
         return False
