@@ -1,4 +1,4 @@
-"""Some seconds of tests/fuzz/ingest.py."""
+"""Some seconds of tests/fuzz/ingest.py and tests/fuzz/export.py."""
 
 import subprocess
 import sys
@@ -29,3 +29,11 @@ def test_rows_that_are_lost_are_a_finding() -> None:
     command = [sys.executable, "-c", _LOSES_ROWS]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True)
     assert any("error" in line for line in done.stdout.splitlines())
+
+
+def test_a_few_exports_of_damaged_files() -> None:
+    """In every format all rows of the first rounds are there in order."""
+    command = [sys.executable, "-m", "tests.fuzz.export", "--minutes", "0.08"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rounds, 0 findings" in done.stdout
