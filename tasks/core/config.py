@@ -25,10 +25,15 @@ def _check(condition: bool, key: str, value: object, wanted: str) -> None:
 def _is_encoding(name: str) -> bool:
     """Whether Python has a codec of that name which makes text of bytes, a piece at a time."""
     try:
-        b"a".decode(name, "replace")  # refuses what is no text encoding
+        b"a\xff".decode(name, "backslashreplace")  # refuses what is no text encoding, or gives up at the first wrong byte
         return codecs.lookup(name).incrementaldecoder is not None
     except (LookupError, UnicodeError, ValueError):
         return False
+
+
+def _is_text(value: str | None) -> bool:
+    """Whether tables and the model's tokenizer can hold it: bytes of a command line need not be Unicode."""
+    return value is None or not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class RowConfig:
             "the name of an encoding, such as utf-8, cp1252, latin-1, utf-16, shift_jis or gb18030",
         )
         _check(encoding is None or _is_encoding(encoding), "encoding", encoding, some)
+        for key in ("prompt_column", "messages_column", "id_column", "prompt_template", "system"):
+            _check(_is_text(getattr(self, key)), key, getattr(self, key), "text in UTF-8 without a NUL")
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
 

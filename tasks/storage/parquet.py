@@ -154,6 +154,7 @@ class TableWriter:
         self._rows: list[Row] = []
         self._num_values = 0
         self._batches: list[pa.RecordBatch] = []
+        self._num_bytes = 0
         self.num_rows = 0
 
     def append(self, row: Row) -> None:
@@ -168,8 +169,9 @@ class TableWriter:
         """Keep many rows for the next row group, given by their columns."""
         arrays = [_column(columns[field.name], field.type, num_rows) for field in self._schema]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._num_bytes += self._batches[-1].nbytes  # not summed anew: tiny files make thousands of batches
         self.num_rows += num_rows
-        if sum(batch.nbytes for batch in self._batches) >= _BYTES_PER_GROUP:
+        if self._num_bytes >= _BYTES_PER_GROUP:
             self.flush()
 
     def flush(self) -> None:
@@ -177,7 +179,7 @@ class TableWriter:
         if self._rows:
             self._batches += pa.Table.from_pylist(self._rows, schema=self._schema).to_batches()
         self._writer.write_table(pa.Table.from_batches(self._batches, schema=self._schema))
-        self._rows, self._num_values, self._batches = [], 0, []
+        self._rows, self._num_values, self._batches, self._num_bytes = [], 0, [], 0
 
 
 def _column(values: Sequence[Any] | Constant, kind: pa.DataType, num_rows: int) -> pa.Array:

@@ -18,6 +18,7 @@ _BOMS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _WIDE = (("utf-32-le", 4, 0), ("utf-32-be", 4, 3), ("utf-16-le", 2, 0), ("utf-16-be", 2, 1))
+_UNMARKED = {"utf-16": "utf-16-le", "utf-32": "utf-32-le"}
 _SAME = ("utf-8", "utf-8-sig", "ascii")
 
 
@@ -37,9 +38,13 @@ def encoding_of(head: bytes, given: str | None) -> str | None:
     for bom, encoding in _BOMS:
         if head.startswith(bom):
             return encoding
-    if given is not None:
-        return None if codecs.lookup(given).name in _SAME else given
-    return next((encoding for encoding, width, place in _WIDE if _is_wide(head, encoding, width, place)), None)
+    seen = next((encoding for encoding, width, place in _WIDE if _is_wide(head, encoding, width, place)), None)
+    if given is None:
+        return seen
+    name = codecs.lookup(given).name
+    if name in _UNMARKED:  # without the mark that these want it is the bytes that tell, or else the order that is usual
+        return seen if seen is not None and seen.startswith(name) else _UNMARKED[name]
+    return None if name in _SAME else given
 
 
 def _is_wide(head: bytes, encoding: str, width: int, place: int) -> bool:
@@ -58,6 +63,7 @@ class Transcoded(io.RawIOBase):
 
     def __init__(self, stream: io.BufferedReader, encoding: str) -> None:
         self._stream = stream
+        self._encoding = encoding
         self._decoder = codecs.getincrementaldecoder(encoding)(_MARK)
         self._ready = b""
         self._is_ended = False
@@ -69,7 +75,10 @@ class Transcoded(io.RawIOBase):
         while not self._ready and not self._is_ended:
             data = self._stream.read1(_BLOCK_BYTES)
             self._is_ended = not data
-            self._ready = self._decoder.decode(data, final=not data).encode("utf-8", _MARK)
+            try:
+                self._ready = self._decoder.decode(data, final=not data).encode("utf-8", _MARK)
+            except UnicodeError as error:  # of codecs that know no way around what they cannot decode
+                raise OSError(f"not decodable as {self._encoding}: {error}") from error
         out, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
         buffer[: len(out)] = out
         return len(out)

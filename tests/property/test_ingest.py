@@ -125,10 +125,11 @@ def hasty() -> Iterator[None]:
         yield
 
 
-def ingested(path: Path, content: bytes) -> tuple[Dataset, Rows, Rows]:
+def ingested(path: Path, content: bytes, **options: Any) -> tuple[Dataset, Rows, Rows]:
+    """Both tables of a file with this content; options are fields of RowConfig."""
     path.write_bytes(content)
     layout = Layout(path.parent / "data", path.parent / "checkpoints")
-    validator = Validator(RowConfig(), SamplingDefaults(), frozenset(["smol"]), "smol")
+    validator = Validator(RowConfig(**options), SamplingDefaults(), frozenset(["smol"]), "smol")
     files = [(file, digest_file(file)) for file in discover([path], None)]
     rules: dict[str, Any] = {"validator_of": lambda _: validator, "tokenizer": ByteTokenizer(512)}
     dataset = ingest(files, layout=layout, tokens="bytes", dataset_id="d", ds="2026-01-02", **rules)
@@ -215,3 +216,35 @@ def test_elements_of_a_document_are_the_lines_of_a_file(rows: list[dict[str, Any
             [[(row["line"], row["custom_id"]) for row in table] for table in both] for both in (as_lines, as_array)
         )
         assert [[line for line, _ in table] for table in lines] == [[line for line, _ in table] for table in elements]
+
+
+NESTED = st.recursive(
+    st.none() | TEXTS | st.integers(0, 9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abq"), inner, max_size=3),
+    max_leaves=12,
+)
+OBJECTS = st.lists(st.dictionaries(st.sampled_from("abq"), NESTED, min_size=1, max_size=3), min_size=1, max_size=4)
+PATHS = st.sampled_from(["a", "a.b", "b.a", "a,b", "a.b,a", "b"])
+ASKING = st.sampled_from(
+    [{"prompt_column": "q"}, {"prompt_template": "{{ row }}"}, {"prompt_template": "{{ up.a }} {{ q }}"}]
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(OBJECTS, PATHS, ASKING, st.sampled_from([None, 1]))
+def test_records_of_a_document_are_those_of_its_lines(
+    objects: list[dict[str, Any]], path: str, asking: dict[str, str], indent: int | None
+) -> None:
+    """A path leads to the same records in lines and in an array of the same objects, and each is in one table."""
+    found = []
+    for name, content in (
+        ("in.jsonl", "".join(json.dumps(one) + "\n" for one in objects)),
+        ("in.json", json.dumps(objects)),
+    ):
+        content = json.dumps(objects, indent=indent) if name == "in.json" else content
+        with tempfile.TemporaryDirectory() as folder:
+            dataset, requests, rejects = ingested(Path(folder) / name, content.encode(), record_path=path, **asking)
+        assert dataset.rows == len({row["line"] for row in requests + rejects}) == len(requests) + len(rejects)
+        found.append((sorted(row["text"] for row in requests), sorted(row["reason"] for row in rejects)))
+    if "," not in path:  # of several paths each goes through a document by itself, and a file of lines line by line
+        assert found[0] == found[1]

@@ -151,7 +151,7 @@ def _read_records(
             stream.read(start)
             rows = read_records(stream, offset, ".".join(names[:count])) if count else read_values(stream, offset)
             for row in records_in(rows, ".".join(names[count:])) if names[count:] else rows:
-                last = before + row.line
+                last = before + (row.line or min(before, 1))  # only the first path's fault may stand on line 0
                 yield replace(row, line=last)
         before = max(last, 1)
 

@@ -54,6 +54,25 @@ def test_a_given_encoding(put: Put, read: Read, name: str) -> None:
     assert "--encoding cp125" in rejects[0]["message"]
 
 
+@pytest.mark.parametrize("written", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_wide_encoding_without_its_mark(put: Put, read: Read, written: str, name: str) -> None:
+    """`utf-16` and `utf-32` are right for either order of bytes, told by the Latin letters at the beginning."""
+    path = put(name)
+    path.write_bytes(FILES[name].replace(PROMPT, f"ab {PROMPT}").encode(written))
+    requests, rejects = read(path, encoding=written.rpartition("-")[0])
+    assert ({row["text"] for row in requests}, rejects) == ({f"ab {PROMPT}"}, [])
+
+
+def test_a_wide_encoding_without_mark_or_latin_letters(put: Put, read: Read) -> None:
+    """Then the order of bytes is the usual one; a file in another encoding costs its rows, not the run."""
+    path = put("in.txt")
+    path.write_bytes("日本語です\n中文\n".encode("utf-16-le"))
+    assert [row["text"] for row in read(path, encoding="utf-16")[0]] == ["日本語です", "中文"]
+    requests, rejects = read(put("in.jsonl", {"prompt": "hi"}), encoding="utf-32")
+    assert (requests, {row["reason"] for row in rejects}) == ([], {"encoding"})
+
+
 def test_rows_that_do_not_decode(put: Put, read: Read) -> None:
     """Bytes that the given encoding does not know cost their row, which has no place in bytes; the others are read."""
     path = put("in.jsonl", b'{"prompt": "caf\xe9"}', b'{"prompt": "\x81"}', b'{"prompt": "ok"}')
@@ -73,7 +92,7 @@ def test_one_bad_byte_in_a_long_file(put: Put, read: Read) -> None:
     assert reject["message"].startswith("not valid UTF-8")
 
 
-@pytest.mark.parametrize("name", ["klingon", "base64", "rot13", "", "a\0b", "undefined"])
+@pytest.mark.parametrize("name", ["klingon", "base64", "rot13", "", "a\0b", "undefined", "idna", "punycode"])
 def test_an_encoding_that_is_none(name: str) -> None:
     """A name that no text can be decoded by stops before anything is read, and names some that can."""
     with pytest.raises(ConfigError, match=r"encoding must be .*cp1252"):

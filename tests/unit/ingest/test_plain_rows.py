@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tasks.core.config import RowConfig
+from tasks.core.errors import ConfigError
+
 Rows = list[dict[str, Any]]
 Put = Callable[..., Path]
 Read = Callable[..., tuple[Rows, Rows]]
@@ -58,6 +61,14 @@ def test_the_runs_system_prompt(put: Put, read: Read) -> None:
     requests, _ = read(put("in.jsonl", *rows), system="Be brief.")
     kind = {"role": "system", "content": "Be kind."}
     assert turns_of(requests) == [[BRIEF, USER], [kind, USER], [BRIEF, USER], [developer, USER], [BRIEF, USER]]
+
+
+@pytest.mark.parametrize("text", ["a\0b", "half an emoji \ud83d", "a byte \udcff"])
+@pytest.mark.parametrize("key", ["system", "prompt_template", "prompt_column", "messages_column", "id_column"])
+def test_settings_that_are_no_text(key: str, text: str) -> None:
+    """What no table can hold stops before anything is read, with the setting's name; else it would fail in every row."""
+    with pytest.raises(ConfigError, match=f"{key} must be text in UTF-8 without a NUL"):
+        RowConfig(**{key: text})
 
 
 def test_a_system_prompt_that_is_no_text(put: Put, read: Read) -> None:

@@ -88,6 +88,14 @@ def test_two_lists_of_one_document(put: Put, read: Read) -> None:
     assert [(row["line"], row["text"]) for row in requests] == [(1, "b"), (2, "a")]
 
 
+def test_a_path_that_leads_nowhere_behind_one_that_does(put: Put, read: Read) -> None:
+    """Its fault has a number of its own, behind the records that were found."""
+    path = put("in.json", json.dumps({"items": [{"prompt": "a"}, {"prompt": "b"}], "meta": {"v": 1}}))
+    requests, [reject] = read(path, record_path="items,meta")
+    assert [row["line"] for row in requests] == [1, 2]
+    assert (reject["line"], reject["reason"]) == (3, "no_records")
+
+
 def test_what_encloses_is_not_what_the_record_has(put: Put, read: Read) -> None:
     """A record's own field named `up` is reached through the row, and the enclosing object's fields are none of it."""
     path = put("in.jsonl", {"max_tokens": 5, "posts": [{"up": 3}]})

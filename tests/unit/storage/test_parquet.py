@@ -1,5 +1,6 @@
 """Tables are written whole, with their declared schema."""
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -41,6 +42,19 @@ def test_long_rows_make_small_groups(tmp_path: Path) -> None:
     path = tmp_path / "t" / PART
     write_table(path.parent, RESULTS, ({"output_token_ids": [1] * 3_000_000} for _ in range(4)))
     assert pq.read_metadata(path).num_row_groups == 2
+
+
+def test_thousands_of_small_batches(tmp_path: Path) -> None:
+    """What is kept is counted once: the time that a batch takes does not depend on how many there are before it."""
+    path, took = tmp_path / PART, []
+    with writing_table(path, RESULTS) as table:
+        for _ in range(4):
+            begun = time.process_time()
+            for i in range(1000):
+                table.extend({field.name: [None] if field.name != "line" else [i] for field in RESULTS}, 1)
+            took.append(time.process_time() - begun)
+    assert took[-1] < 3 * took[0]
+    assert [row["line"] for row in read_rows(path, ["line"])] == 4 * list(range(1000))
 
 
 def test_rows_can_be_passed_over_by_value(tmp_path: Path) -> None:
