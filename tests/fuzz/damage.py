@@ -49,7 +49,7 @@ _VALUES: tuple[Any, ...] = (
     *([], {}, [None], [[]], {"": None}, [{}], {"type": "text"}, {"type": "text", "text": ""}, [["a"]] * 3, {"role": "user"}),
     *({"type": "json_schema", "json_schema": {"name": "n", "schema": {}}}, {"type": "function", "function": {"name": "f"}}),
 )
-_NAMES = (
+_NAMES: tuple[str, ...] = (
     "messages",
     "prompt",
     "n",

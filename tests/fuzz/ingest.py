@@ -28,9 +28,9 @@ from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.dataset import Dataset
 from tasks.core.errors import ConfigError, NightbatchError
 from tasks.engine.tokenizer import ByteTokenizer
+from tasks.ingest.finding.sources import digest_file, discover
 from tasks.ingest.ingest import ingest
-from tasks.ingest.sources import digest_file, discover
-from tasks.ingest.validate import Validator
+from tasks.ingest.shapes.validate import Validator
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import read_rows
 from tasks.storage.transcode import encoding_of
@@ -60,7 +60,7 @@ def one_by_one() -> Iterator[None]:
     """Every row by itself and by the rules alone: no fast lane, and a block and a chunk for each row."""
     with (
         patch("tasks.ingest.fast.FastLane.drafts", lambda lane, lines, *_: [None] * len(lines)),
-        patch("tasks.ingest.blocks._MAX_LINES", 1),
+        patch("tasks.ingest.reading.blocks._MAX_LINES", 1),
         patch("tasks.ingest.chunks._CHUNK_ROWS", 1),
     ):
         yield
@@ -135,7 +135,7 @@ def quick() -> Iterator[None]:
     with (
         patch("tasks.storage.atomic.sync_file", lambda path: None),
         patch("tasks.storage.atomic.sync_dir", lambda path: None),
-        patch("tasks.ingest.checker.close", lambda: None),
+        patch("tasks.ingest.shapes.checker.close", lambda: None),
     ):
         yield
 

@@ -19,7 +19,7 @@ def test_a_few_damaged_files_of_every_kind() -> None:
 _LOSES_ROWS = """
 from unittest.mock import patch
 from tests.fuzz.ingest import child
-with patch("tasks.ingest.blocks.row_of", lambda *of_line: None):
+with patch("tasks.ingest.reading.blocks.row_of", lambda *of_line: None):
     child(0, 4)
 """
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tasks.core.config import RowConfig, SamplingDefaults, SourceConfig
 from tasks.core.errors import ConfigError
 from tasks.engine.tokenizer import ByteTokenizer
+from tasks.ingest.finding.source_toml import read_source_configs
+from tasks.ingest.finding.sources import digest_file, discover
 from tasks.ingest.ingest import ingest
-from tasks.ingest.source_toml import read_source_configs
-from tasks.ingest.sources import digest_file, discover
-from tasks.ingest.validate import Validator
+from tasks.ingest.shapes.validate import Validator
 from tasks.storage.layout import Layout
 
 TOML_PIECES = st.sampled_from(
