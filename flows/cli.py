@@ -82,7 +82,7 @@ def run(
 @app.command()
 @takes(rows=Rows, answers=Answers, places=Places)
 def ingest(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files or folders, as for run.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Files, folders, patterns or URLs, as for run.")],
     rows: Rows,
     answers: Answers,
     places: Places,
@@ -97,15 +97,19 @@ def ingest(
     from tasks.progress import terminal_display
     from tasks.report import print_dataset
 
-    job = open_job(config_of(files, rows, places, answers))
     with terminal_display() as display:
-        dataset = wiring.ingest(job, display)
+        job = open_job(config_of(files, rows, places, answers), display.note)
+        dataset = wiring.read(job, display)
         wiring.query(job)
     if as_json:
         _print_json(dataset.counts)
     else:
         print_dataset(dataset)
-    return 0
+    refusal = wiring.refusal(job, dataset)
+    if refusal is None:
+        return 0
+    sys.stderr.write(f"nightbatch: {refusal}\n")
+    return refusal.exit_code
 
 
 @app.command()

@@ -57,18 +57,30 @@ def ingest(job: Job, display: Display) -> Dataset:
 
     Raises InputError when no row can be used, and NightbatchError when more were rejected than the settings allow.
     """
-    dataset = _known_dataset(job, display) or _ingest(job, display)
+    dataset = read(job, display)
+    if (refused := refusal(job, dataset)) is not None:
+        raise refused
+    return dataset
+
+
+def read(job: Job, display: Display) -> Dataset:
+    """The same, however few rows can be used."""
+    return _known_dataset(job, display) or _ingest(job, display)
+
+
+def refusal(job: Job, dataset: Dataset) -> NightbatchError | None:
+    """Why no run begins with this dataset; None when one may."""
     examples = "".join(f"\n  {example}" for example in dataset.examples)
-    if dataset.requests == 0:
+    if dataset.rows == 0:
         names = ", ".join(redacted(str(path)) for path in job.config.input.paths)
-        raise InputError(
-            f"none of {dataset.rows} rows can be used:{examples}" if dataset.rows else f"the input is empty: {names}"
-        )
+        return InputError(f"the input is empty: {names}")
+    if dataset.requests == 0:
+        return InputError(f"none of {dataset.rows} rows can be used:{examples}")
     allowed = job.config.input.max_reject_rate
     if dataset.reject_rate > allowed:
         share = f"{dataset.rejects} of {dataset.rows} rows were rejected"
-        raise NightbatchError(f"{share}, and --max-reject-rate allows {allowed:.0%}:{examples}")
-    return dataset
+        return NightbatchError(f"{share}, and --max-reject-rate allows {allowed:.0%}:{examples}")
+    return None
 
 
 def _known_dataset(job: Job, display: Display) -> Dataset | None:

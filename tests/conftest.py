@@ -68,6 +68,7 @@ def write_jsonl(tmp_path: Path) -> WriteJsonl:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows]
         path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        os.utime(path, (0, 0))  # it need not settle
         return path
 
     return write

@@ -66,6 +66,10 @@ def _write_frames(stream: BinaryIO, files: Sequence[Original], kinds: Mapping[st
 
 
 def _table_frames(original: Original) -> Iterator[tuple[Any, list[int]]]:
+    first = next((line for line, _ in original.rows()), None)
+    if first == 0:  # what stands for a file of a kind that is not read
+        yield row_frame([{}], {}), [0]
+        return
     lines = count(1)
     for frame in file_frames(original.path):
         yield frame, list(islice(lines, frame.num_rows))

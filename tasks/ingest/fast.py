@@ -7,7 +7,7 @@ agree: a property test compares them.
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from pydantic import ValidationError
@@ -22,9 +22,11 @@ from tasks.ingest.shapes.sampling import sampling_of
 from tasks.ingest.shapes.validate import ID_COLUMNS, NOT_PLAIN, Validator
 
 _CHAT = "/v1/chat/completions"
-_NUMBERS = (
-    *(("max_tokens", int), ("max_completion_tokens", int), ("min_tokens", int), ("temperature", float), ("top_p", float)),
-    *(("top_k", int), ("min_p", float), ("seed", int), ("n", int), ("presence_penalty", float)),
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""What is beyond it the rules look at."""
+_NUMBERS: tuple[tuple[str, Any], ...] = (
+    *(("max_tokens", _Int), ("max_completion_tokens", _Int), ("min_tokens", _Int), ("temperature", float), ("top_p", float)),
+    *(("top_k", _Int), ("min_p", float), ("seed", _Int), ("n", _Int), ("presence_penalty", float)),
     *(("frequency_penalty", float), ("repetition_penalty", float), ("ignore_eos", bool)),
 )
 _PARAMETERS = (*(name for name, _ in _NUMBERS), "stop")
@@ -208,7 +210,7 @@ def _plain_struct(validator: Validator) -> type[Any] | None:
         return None
     others = sorted(known - {*_PARAMETERS, "system"})
     named = [("prompt", str | None, None), ("messages", list[Turn] | None, None), ("system", str | None, None)]
-    identity = str | int | None
+    identity = str | _Int | None
     identities: list[Any] = [(f"id_{i}", identity, None) for i in range(len(ids))]
     if config.id_column:  # a row without it is a reject
         identities = [("id_0", identity)]

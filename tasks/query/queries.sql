@@ -14,8 +14,9 @@ JOIN requests q ON q.dataset_id = runs.dataset_id AND q.request_id = r.request_i
 ORDER BY r.run_id, r.source, r.file, r.line, r.choice_index;
 
 -- name: rejects_by_reason
-SELECT run_id, source, reason, count(*) AS rows, any_value(file || ' line ' || line || ': ' || message) AS example
-FROM rejects JOIN runs USING (dataset_id) GROUP BY ALL ORDER BY run_id, rows DESC, source, reason;
+SELECT run_id, dataset_id, source, reason, count(*) AS rows,
+       any_value(file || ' line ' || line || ': ' || message) AS example
+FROM rejects LEFT JOIN runs USING (dataset_id) GROUP BY ALL ORDER BY run_id, dataset_id, rows DESC, source, reason;
 
 -- name: failures
 SELECT run_id, source, custom_id, error FROM failures ORDER BY run_id, source, custom_id;

@@ -29,9 +29,26 @@ def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
 def file_schema(path: Path) -> pa.Schema:
     """The columns of a table file; of one that cannot be read there are none."""
     try:
-        return table_schema(path).remove_metadata()
+        schema = table_schema(path).remove_metadata()
+        return pa.schema([field.with_type(_stored(field.type)) for field in schema])
     except (pa.ArrowException, OSError):
         return pa.schema([])
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type that a Parquet file gives back: views, at whatever depth, become what they are views of."""
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_struct(kind):
+        return pa.struct([kind.field(i).with_type(_stored(kind.field(i).type)) for i in range(kind.num_fields)])
+    if types.is_list_view(kind) or types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
+    if types.is_large_list_view(kind) or types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_stored(kind.value_type)))
+    return kind
 
 
 def united(schemas: Sequence[pa.Schema]) -> pa.Schema:

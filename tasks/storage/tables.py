@@ -35,12 +35,9 @@ def read_table_rows(path: Path, on_bytes: Callable[[int], None] | None = None) -
     """
     size, told = path.stat().st_size, 0
     try:
-        for batch, done in _batches(path):
-            _check_names(path, batch.schema)
-            for start in range(0, batch.num_rows, _MAX_ROWS):
-                part = _readable(batch.slice(start, _MAX_ROWS))
-                rows = part.to_pylist() if part.num_columns else [{} for _ in range(part.num_rows)]
-                yield from ({name: _plain(value) for name, value in row.items()} for row in rows)
+        for _, part, done in _parts(path):
+            rows = part.to_pylist() if part.num_columns else [{} for _ in range(part.num_rows)]
+            yield from ({name: _plain(value) for name, value in row.items()} for row in rows)
             if on_bytes:
                 on_bytes(int(size * done) - told)
                 told = int(size * done)
@@ -53,6 +50,20 @@ def _check_names(path: Path, schema: pa.Schema) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise TableError(f"{path.name}: two columns are named {twice!r}; rename one of them")
+
+
+def _parts(path: Path) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, float]]:
+    """Some hundred rows at a time, as they are stored and as they are read, and how much of the file is done with them.
+
+    They are validated, as what is read from a damaged file may lead Python anywhere in memory; that both are made here is
+    why whoever reads either comes to an end at the same row.
+    """
+    for batch, done in _batches(path):
+        _check_names(path, batch.schema)
+        for start in range(0, batch.num_rows, _MAX_ROWS):
+            part = batch.slice(start, _MAX_ROWS)
+            part.validate(full=True)
+            yield part, _readable(part), done
 
 
 def _batches(path: Path) -> Iterator[tuple[pa.RecordBatch, float]]:
@@ -90,7 +101,7 @@ def _parquet(path: Path) -> Iterator[tuple[pa.RecordBatch, float]]:
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a file as they are stored. Raises ArrowException when it is no such file or is damaged, or TableError."""
-    return (batch for batch, _ in _batches(path))
+    return (part for part, _, _ in _parts(path))
 
 
 def table_schema(path: Path) -> pa.Schema:

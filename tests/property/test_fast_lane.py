@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.core.config import RowConfig, SamplingDefaults
@@ -17,7 +17,9 @@ from tasks.ingest.shapes.validate import Validator
 
 FILE = SourceFile("s", Path("x.jsonl"), "x.jsonl")
 TEXTS = st.sampled_from(["hi", "", " ", "\n", "é\u2028", "\0", "user", "[1]", "x" * 600]) | st.text(max_size=5)
-NUMBERS = st.sampled_from([0, 1, 2, 64, -1, 0.0, 0.5, 1.0, 2.5, -0.0, 1e400, 2**63, True, None, "1", float("nan")])
+NUMBERS = st.sampled_from(
+    [0, 1, 2, 64, -1, 0.0, 0.5, 1.0, 2.5, -0.0, 1e400, 2**63, 2**64, 10**40, -(10**40), True, None, "1", float("nan")]
+)
 ROLES = st.sampled_from(["user", "user", "system", "assistant", "tool", "developer", "robot"])
 TURNS = st.fixed_dictionaries({"role": ROLES, "content": TEXTS}, optional={"name": TEXTS, "tool_calls": st.just([])})
 MESSAGES = st.lists(TURNS, max_size=4) | TEXTS | st.none()
@@ -30,7 +32,7 @@ PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
     "tools": st.sampled_from([None, [], [{}], "x"]),
     "response_format": st.sampled_from([None, {"type": "text"}, {"type": "json_object"}]),
 }
-IDS = st.sampled_from(["a", "", " ", None, 7, 7.0, True, "b" * 513, "\0", ["x"]])
+IDS = st.sampled_from(["a", "", " ", None, 7, 7.0, 2**63, 2**64, -(10**40), True, "b" * 513, "\0", ["x"]])
 MODEL = st.sampled_from(["smol", "SMOL", "other", None, 1])
 FEW = st.dictionaries(st.sampled_from(sorted(PARAMETERS)), st.none()).flatmap(
     lambda names: st.fixed_dictionaries({name: PARAMETERS[name] for name in names})
@@ -64,6 +66,8 @@ RULES = [
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=6), st.sampled_from(RULES), st.sampled_from([None, frozenset(["smol"])]))
+@example([b'{"id": %d, "prompt": "hi"}' % (10**40)], RULES[0], None)
+@example([b'{"id": 1, "prompt": "hi", "max_tokens": %d}' % (10**40)], RULES[0], None)
 def test_the_lane_says_what_the_rules_say(lines: list[bytes], rules: RowConfig, served: frozenset[str] | None) -> None:
     """For any line: nothing, or exactly the request that the rules make of it, with its prompt."""
     tokenizer = ByteTokenizer()

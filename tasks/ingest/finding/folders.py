@@ -20,7 +20,7 @@ TEMPLATE_SUFFIXES = (".j2", ".jinja", ".jinja2")
 _NOT_DATA_SUFFIXES = (".md", ".toml", *TEMPLATE_SUFFIXES)
 _TABLES = FORMATS.keys() - {".txt"}
 _UNFINISHED = re.compile(
-    r".*(\.(tmp|temp|part|partial|crdownload|download|filepart|swp)|~)|\.~lock\..*|\..+\.[A-Za-z0-9]{6}", re.IGNORECASE
+    r".*(\.(tmp|temp|part|partial|crdownload|download|filepart|swp)|~)|\.~lock\..*|~\$.*|\..+\.[A-Za-z0-9]{6}", re.IGNORECASE
 )
 """Of copying tools and browsers, of editors, and the hidden ones of rsync."""
 

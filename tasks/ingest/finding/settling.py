@@ -1,7 +1,7 @@
 """Waiting for files that are just being written: none is read until it has been still for a while."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from tasks.ingest.finding.source_file import Seen, look_at
@@ -19,23 +19,28 @@ def wait_until_still(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
     is_written: Callable[[Path], bool | None] = is_open_for_writing,
+    named: Collection[Path] = (),
 ) -> set[Path]:
     """Those of the files that are still being written when the wait is over. `clock` is the one of the files' times.
 
-    A file that changed just now is waited for, unless nobody has it open for writing any more.
+    Waited for are files that changed just now or that somebody has open for writing, as far as that can be told. One that
+    was `named` by itself is taken to be meant as it is once nobody has it open, however new it is.
     """
     begun = clock()
     restless: dict[Path, tuple[Seen, float]] = {}
     for path in paths:
-        seen = _seen(path)
-        if seen and begun - SETTLE_S < (changed := seen[1] / 1e9) <= begun + SETTLE_S and is_written(path) is not False:
+        if (seen := _seen(path)) is None:
+            continue
+        is_new = begun - SETTLE_S < (changed := seen[1] / 1e9) <= begun + SETTLE_S
+        writing = is_written(path)
+        if writing or (is_new and not (writing is False and path in named)):
             restless[path] = (seen, min(begun, changed))
     while restless and clock() < begun + LIMIT_S:
         sleep(_LOOK_EVERY_S)
         now = clock()
         for path, (before, since) in list(restless.items()):
             seen = _seen(path)
-            if seen is None or (seen == before and now - since >= SETTLE_S):
+            if seen is None or (seen == before and now - since >= SETTLE_S and not is_written(path)):
                 del restless[path]
             elif seen != before:
                 restless[path] = (seen, now)

@@ -75,7 +75,8 @@ def _still(
     files: list[SourceFile], search: _Search, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> list[SourceFile]:
     """The files that are not being written, as they look now."""
-    growing = wait_until_still((file.path for file in files if file.origin is None), clock, sleep)
+    local = [file.path for file in files if file.origin is None]
+    growing = wait_until_still(local, clock, sleep, named=search.named)
     still: list[SourceFile] = []
     for file in files:
         if file.path not in growing:

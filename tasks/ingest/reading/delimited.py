@@ -8,6 +8,7 @@ import csv
 import io
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,11 +18,27 @@ from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, as_unicode, r
 from tasks.storage.streams import OnBytes, open_bytes
 
 _SAMPLE_CHARS = 65_536
+_SKIPPED_CHARS = 1 << 20
+_MAX_RECORD_LINES = 1_000_000
 csv.field_size_limit(MAX_ROW_BYTES)
 
 
+class _Cut(str):
+    """The beginning of a line that is longer than a row may be, and which was read over."""
+
+    __slots__ = ()
+
+
+class _TooLargeError(csv.Error):
+    """A record that is larger than a row may be."""
+
+
 class _Lines:
-    """A file's lines for csv.reader, and which of them the current record took."""
+    """A file's lines for csv.reader, and which of them the current record took.
+
+    A record ends with an error where it is too large for memory: in a line that is too long, or in too many lines, as of a
+    quote that is never closed.
+    """
 
     def __init__(self, lines: Iterable[str], first: int) -> None:
         self._lines = iter(lines)
@@ -35,6 +52,10 @@ class _Lines:
     def __next__(self) -> str:
         line = self._again.popleft() if self._again else next(self._lines)
         self._taken.append(line)
+        if type(line) is _Cut:
+            raise _TooLargeError(f"the line is longer than {MAX_ROW_BYTES:,} bytes")
+        if len(self._taken) > _MAX_RECORD_LINES:
+            raise _TooLargeError(f"a quote is opened and not closed within {_MAX_RECORD_LINES:,} lines")
         return line
 
     def begin_record(self) -> int:
@@ -60,8 +81,9 @@ def read_csv(
     """Rows of a delimited file; how it is written, save a delimiter that is given, its first records tell."""
     with open_bytes(path, encoding, on_bytes) as raw:
         stream = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        sample, skipped, dialect = _begun(stream, delimiter)
-        lines = _Lines(chain(sample, stream), 1 + skipped)
+        bounded = _bounded(stream)
+        sample, skipped, dialect = _begun(bounded, delimiter)
+        lines = _Lines(chain(sample, bounded), 1 + skipped)
         records = _records(lines, dialect)
         line, header = next((record for record in records if record[1]), (1, []))  # blank lines may go before it
         if isinstance(header, Fault):
@@ -76,11 +98,22 @@ def read_csv(
                 yield Row(line, None, lines.raw, _content(names, repeated, cells), True)
 
 
-def _begun(stream: TextIO, delimiter: str | None) -> tuple[list[str], int, Dialect]:
+def _bounded(stream: TextIO) -> Iterator[str]:
+    """The stream's lines; of one that is too long its beginning."""
+    for line in iter(partial(stream.readline, MAX_ROW_BYTES), ""):
+        if len(line) < MAX_ROW_BYTES or line.endswith(("\n", "\r")):
+            yield line
+            continue
+        while (more := stream.readline(_SKIPPED_CHARS)) and not more.endswith(("\n", "\r")):
+            pass
+        yield _Cut(line[:_SAMPLE_CHARS])
+
+
+def _begun(stream: Iterator[str], delimiter: str | None) -> tuple[list[str], int, Dialect]:
     """The first lines, how many before them were no part of the table, and how the table is written."""
     sample: list[str] = []
     skipped, num_chars = 0, 0
-    while num_chars < _SAMPLE_CHARS and (line := stream.readline(MAX_ROW_BYTES)):
+    while num_chars < _SAMPLE_CHARS and (line := next(stream, "")):
         if not sample and not skipped and (said := said_delimiter(line)):
             delimiter, skipped = said, 1
             continue
@@ -98,7 +131,8 @@ def _records(lines: _Lines, dialect: Dialect) -> Iterator[tuple[int, list[str] |
             cells = next(reader, None)
         except csv.Error as error:
             lines.put_back()
-            yield line, Fault("malformed_csv", f"not valid CSV: {_explained(error)}")
+            reason = "row_too_large" if isinstance(error, _TooLargeError) else "malformed_csv"
+            yield line, Fault(reason, f"not valid CSV: {_explained(error)}")
             continue
         if cells is None:
             return

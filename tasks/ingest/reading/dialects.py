@@ -15,7 +15,9 @@ DELIMITERS = (",", "\t", ";", "|")
 _SAMPLE_RECORDS = 100
 _SEP_LINE = re.compile(r"\"?sep=(.)\"?\r?\n?", re.IGNORECASE)
 _ALL_IN_SINGLE_QUOTES = re.compile(r"'[^']*'(\W'[^']*')*\s*$")
-_ESCAPED_QUOTE = re.compile(r'(\\+)"')
+_OTHER_BACKSLASHES = re.compile(r'\\+(?![\\"])')
+"""A run of them that does not end at a quote."""
+_LONE_BACKSLASH = re.compile(r'(?<!\\)(?:\\\\)*\\(?![\\"])')
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +28,21 @@ class Dialect:
     quote: str = '"'
     is_padded: bool = False
     is_escaped: bool = False
+    escapes_itself: bool = False
+    """Whether a backslash stands before backslashes too, and not before quotes alone."""
 
     def records(self, lines: Iterable[str]) -> Iterator[list[str]]:
         """The lines' records. Raises csv.Error where quotes do not add up."""
-        if self.is_escaped:
-            lines = map(_doubled, lines)
+        if self.is_escaped and not self.escapes_itself:
+            lines = (_OTHER_BACKSLASHES.sub(lambda found: found[0] * 2, line) for line in lines)
         return csv.reader(
-            lines, delimiter=self.delimiter, quotechar=self.quote, skipinitialspace=self.is_padded, strict=True
+            lines,
+            delimiter=self.delimiter,
+            quotechar=self.quote,
+            escapechar="\\" if self.is_escaped else None,
+            skipinitialspace=self.is_padded,
+            strict=True,
         )
-
-
-def _doubled(line: str) -> str:
-    """Quotes that a backslash escapes as csv has them; a backslash anywhere else is text."""
-    return _ESCAPED_QUOTE.sub(lambda found: "\\" * (len(found[1]) // 2) + ('""' if len(found[1]) % 2 else '"'), line)
 
 
 def said_delimiter(first_line: str) -> str | None:
@@ -65,7 +69,7 @@ def _others(usual: Dialect, sample: list[str]) -> Iterator[Dialect]:
     if f'{usual.delimiter} "' in text:
         yield replace(usual, is_padded=True)
     if '\\"' in text:
-        yield replace(usual, is_escaped=True)
+        yield replace(usual, is_escaped=True, escapes_itself=not _LONE_BACKSLASH.search(text))
     if f"{usual.delimiter}'" in text or "\n'" in text:
         yield replace(usual, quote="'")
 

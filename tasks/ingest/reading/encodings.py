@@ -9,6 +9,8 @@ from tasks.storage.streams import BROKEN, is_transcoded, open_bytes
 
 _BLOCK_BYTES = 1 << 16
 _MAX_BLOCKS = 1024
+_AROUND_BYTES = 12
+_MAX_SHOWN = 4
 _LIKELY = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp932", "gb18030", "big5", "euc_jp"]
 _LIKELY += ["euc_kr", "koi8_r", "utf_16_le", "utf_16_be"]
 
@@ -35,16 +37,17 @@ class Explained:
             with open_bytes(self._path, self._encoding) as stream:
                 if is_transcoded(stream):
                     return f"not valid {self._encoding or 'UTF-16 or UTF-32'}, in which the file is read"
-            likely = likely_encoding(self._path)
+            likely = likely_encodings(self._path)
         except BROKEN:
             return ""
-        if likely is None:
+        if not likely:
             return ""
-        return f"{NOT_UTF8}; the file looks like {likely}: say so with --encoding {likely}, or convert it to UTF-8"
+        shown = ", ".join(f"as {name} it reads {text!r}" for name, text in likely)
+        return f"{NOT_UTF8}; {shown}: name the right one, as in --encoding {likely[0][0]}, or convert the file to UTF-8"
 
 
-def likely_encoding(path: Path) -> str | None:
-    """What a file that is not UTF-8 is probably encoded in, by the text around the first byte that tells."""
+def likely_encodings(path: Path) -> list[tuple[str, str]]:
+    """What a file that is not UTF-8 may be encoded in, the likeliest first, and how the first text that tells reads then."""
     from charset_normalizer import from_bytes
 
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -53,9 +56,22 @@ def likely_encoding(path: Path) -> str | None:
             block = stream.read(_BLOCK_BYTES)
             try:
                 decoder.decode(block, final=not block)
-            except UnicodeDecodeError:
-                best = from_bytes(block, cp_isolation=_LIKELY).best()
-                return best.encoding.replace("_", "-") if best else None
+            except UnicodeDecodeError as error:
+                found = from_bytes(block, cp_isolation=_LIKELY)
+                around = error.object[max(0, error.start - _AROUND_BYTES) : error.start + _AROUND_BYTES]
+                names = ["cp1252"] if _is_decodable(block, "cp1252") else []  # by far the most usual
+                names += [name for match in found for name in (match.encoding, *match.could_be_from_charset)]
+                readings = {name: around.decode(name, "replace").strip() for name in dict.fromkeys(names)}
+                distinct = {text: name for name, text in reversed(readings.items())}
+                return [(name.replace("_", "-"), text) for text, name in reversed(distinct.items())][:_MAX_SHOWN]
             if not block:
-                return None
-    return None
+                break
+    return []
+
+
+def _is_decodable(data: bytes, encoding: str) -> bool:
+    try:
+        data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True

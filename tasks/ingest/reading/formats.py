@@ -86,7 +86,10 @@ def _whole(
 def _records(file: SourceFile, config: RowConfig, on_bytes: OnBytes | None) -> Iterator[Row]:
     """The file's rows, or the records in them where the rows are nested and a path leads into them."""
     rows = _rows(file, config, on_bytes)
-    is_nested = (config.format or file.format) in ("jsonl", "parquet", "arrow")
+    kind = config.format or file.format
+    if config.record_path and kind in ("csv", "tsv", "txt", "document"):
+        return iter([Row(0, None, "", Fault("no_records", f"--record-path leads into nested rows, and {kind} has none"))])
+    is_nested = kind in ("jsonl", "parquet", "arrow")
     return records_in(rows, config.record_path) if config.record_path and is_nested else rows
 
 
@@ -150,7 +153,8 @@ def _read_records(
             offset = None if is_transcoded(stream) else start
             stream.read(start)
             rows = read_records(stream, offset, ".".join(names[:count])) if count else read_values(stream, offset)
-            for row in records_in(rows, ".".join(names[count:])) if names[count:] else rows:
+            within = names[count or 0 :]  # without an array on the way the document is one row
+            for row in records_in(rows, ".".join(within)) if within else rows:
                 last = before + (row.line or min(before, 1))  # only the first path's fault may stand on line 0
                 yield replace(row, line=last)
         before = max(last, 1)

@@ -33,20 +33,20 @@ def has_records(stream: BinaryIO, fields: Collection[str]) -> bool:
         return False
 
 
-def names_to_array(stream: BinaryIO, names: Names) -> int:
-    """How many of the names lead to the first array on their way; all of them where there is none. Reads no further."""
+def names_to_array(stream: BinaryIO, names: Names) -> int | None:
+    """How many of the names lead to the first array on their way; None where there is none. Reads no further."""
     try:
         return _names_to_array(Scanner(stream), names)
     except TornError:
-        return len(names)  # whoever reads the rows comes to the same place and says so
+        return None  # whoever reads the rows comes to the same place and says so
 
 
-def _names_to_array(scanner: Scanner, names: Names) -> int:
+def _names_to_array(scanner: Scanner, names: Names) -> int | None:
     for count, wanted in enumerate(names):
         if (byte := scanner.peek()) == b"[":
             return count
         if byte != b"{":
-            break
+            return None
         scanner.enter()
         while (byte := scanner.peek()) == b'"':
             if _text(scanner.key()) == wanted:
@@ -54,8 +54,8 @@ def _names_to_array(scanner: Scanner, names: Names) -> int:
             scanner.peek()
             scanner.skip()
         if byte != b'"':
-            break
-    return len(names)
+            return None
+    return len(names) if scanner.peek() == b"[" else None
 
 
 class _Counted:

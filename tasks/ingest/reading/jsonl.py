@@ -1,6 +1,7 @@
 """A JSON-lines file to its rows, in the memory of one row. Blank lines are not rows."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -10,6 +11,7 @@ import orjson
 from tasks.ingest.rows import MAX_ROW_BYTES, NOT_UTF8, Fault, Row, raw_text
 from tasks.storage.streams import OnBytes, is_transcoded, open_bytes
 
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 BOM = b"\xef\xbb\xbf"
 
 
@@ -54,11 +56,22 @@ def parse_row(data: bytes) -> Mapping[str, Any] | Fault:
     """The bytes of one JSON object as a row's fields, or what is wrong with them."""
     try:
         value = orjson.loads(data)
+        if _LONG_NUMBER.search(data):
+            value = _exact(data, value)
     except orjson.JSONDecodeError as error:
         value = _parse_leniently(data, error)
     if isinstance(value, dict | Fault):
         return value
     return Fault("not_an_object", f"a JSON object was expected, not {type(value).__name__}")
+
+
+def _exact(data: bytes, value: Any) -> Any:
+    """The value with whole numbers beyond 64 bits as they are, of which orjson makes floating point; unless they are beyond
+    what Python reads, too."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _parse_leniently(data: bytes, error: orjson.JSONDecodeError) -> Any:

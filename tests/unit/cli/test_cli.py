@@ -174,4 +174,4 @@ def test_json_of_a_query_is_json(cli: Any, write_jsonl: WriteJsonl) -> None:
 
 def test_help_teaches(cli: Any) -> None:
     """Every verb has a help text with what it does; run shows an example."""
-    assert "Example: nightbatch run requests.jsonl" in " ".join(cli("run", "--help").stdout.split())
+    assert "nightbatch run requests.jsonl" in " ".join(cli("run", "--help").stdout.split())

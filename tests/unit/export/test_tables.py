@@ -196,6 +196,22 @@ def test_tables_of_different_columns_become_one(answer: Make, export: Make, tmp_
     assert found.column("nightbatch_reason").to_pylist() == [None, None, "damaged_file", None]
 
 
+def test_files_of_kinds_that_are_not_read(answer: Make, export: Make, tmp_path: Path) -> None:
+    """What stands for each in the run is a row of the joined table, too."""
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    pq.write_table(pa.table({"prompt": ["a"]}), folder / "1.parquet")
+    (folder / "2.parquet.gz").write_bytes(b"\x1f\x8b and so on")
+    (folder / "3.feather").write_bytes(b"FEA1 and so on")
+    (folder / "4.parquet").write_bytes(b"PARE and so on")
+    export(answer(folder), "out.parquet", join=True)
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found.column("prompt").to_pylist() == ["a", None, None, None]
+    reasons = [None, "unsupported_format", "malformed_table", "malformed_table"]
+    assert found.column("nightbatch_reason").to_pylist() == reasons
+    assert found.column("nightbatch_line").to_pylist() == [1, 0, 0, 0]
+
+
 def test_one_column_of_two_types_is_told(answer: Make, cli: Any, tmp_path: Path) -> None:
     """Parquet cannot have both; the message names the column and the ways out, one of which works."""
     folder = tmp_path / "mixed"

@@ -174,6 +174,37 @@ def test_a_cell_over_the_limit(put: Put) -> None:
     assert [(row.line, isinstance(row.content, Fault)) for row in rows] == [(2, True), (3, False)]
 
 
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("line", ["x" * 5000, '1,"' + "x" * 5000 + '"', "," * 5000], ids=["text", "in quotes", "commas"])
+def test_a_line_over_the_limit_is_read_over(put: Put, monkeypatch: pytest.MonkeyPatch, line: str, ends: bytes) -> None:
+    """A line that is longer than a row may be is one fault wherever it stands, and never whole in memory."""
+    monkeypatch.setattr("tasks.ingest.reading.delimited.MAX_ROW_BYTES", 1000)
+    monkeypatch.setattr("tasks.ingest.reading.delimited._SKIPPED_CHARS", 999)
+    for lines, expected in (
+        (["id,prompt", line, "2,hi"], {2: True, 3: False}),
+        (["id,prompt", "1,hi", line, '2,"two', 'lines"', line, '3,"', line, '4,hi"'], {
+            2: False, 3: True, 4: False, 6: True, 7: True, 8: True, 9: False}),
+        ([line, "1,hi"], {1: True}),
+    ):  # fmt: skip
+        path = put("in.csv")
+        path.write_bytes(ends.join(one.encode() for one in lines))
+        rows = list(read_csv(path, delimiter=None))
+        assert {row.line: isinstance(row.content, Fault) for row in rows} == expected
+        big = [row.content for row in rows if row.raw.startswith(line[:500])]
+        assert {one.reason for one in big if isinstance(one, Fault)} <= {"row_too_large", "malformed_csv"}
+
+
+def test_a_quote_over_very_many_lines(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quote that is not closed within reason costs its line, and the lines behind it are rows."""
+    monkeypatch.setattr("tasks.ingest.reading.delimited._MAX_RECORD_LINES", 50)
+    path = put("in.csv", "id,prompt", '1,"open', *(f"{i},hi" for i in range(2, 500)), '500,"', "x", '"')
+    rows = list(read_csv(path, delimiter=None))
+    assert [row.line for row in rows if isinstance(row.content, Fault)] == [2]
+    assert len(rows) == 500
+    assert isinstance(rows[0].content, Fault)
+    assert rows[0].content.reason == "row_too_large"
+
+
 def test_given_format_goes_before_the_ending(put: Put, read: Read) -> None:
     """With `format` a file of any name is read as that."""
     assert read(put("a.txt", "id\tprompt", "1\thi, there"), format="tsv")[0][0]["text"] == "hi, there"

@@ -83,7 +83,7 @@ def test_a_whole_number_is_an_id(put: Put, chat: Chat, read: Read) -> None:
 
 def test_what_cannot_be_an_id(put: Put, read: Read) -> None:
     """Any other value, and text that is too long for an id, is a reject, in a batch line and in a plain row."""
-    wrong = [True, False, 1.5, 2**70, [], ["a"], {}, {"$oid": "a"}, "a" * 513, "a\0"]
+    wrong = [True, False, 1.5, [], ["a"], {}, {"$oid": "a"}, "a" * 513, "a\0"]
     lines = [{"url": "/v1/completions", "body": {"prompt": "hi"}, "custom_id": custom_id} for custom_id in wrong]
     plain = [{"prompt": "hi", "id": custom_id} for custom_id in wrong]
     [request], rejects = read(put("in.jsonl", {"prompt": "hi"}, *lines, *plain))

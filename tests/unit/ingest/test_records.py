@@ -91,7 +91,7 @@ def test_two_lists_of_one_document(put: Put, read: Read) -> None:
 def test_a_path_that_leads_nowhere_behind_one_that_does(put: Put, read: Read) -> None:
     """Its fault has a number of its own, behind the records that were found."""
     path = put("in.json", json.dumps({"items": [{"prompt": "a"}, {"prompt": "b"}], "meta": {"v": 1}}))
-    requests, [reject] = read(path, record_path="items,meta")
+    requests, [reject] = read(path, record_path="items,meta.w")
     assert [row["line"] for row in requests] == [1, 2]
     assert (reject["line"], reject["reason"]) == (3, "no_records")
 
@@ -160,3 +160,14 @@ def test_a_path_that_is_none(path: str) -> None:
     """A path with an empty name is a mistake in the settings."""
     with pytest.raises(ConfigError, match="record_path must be"):
         RowConfig(record_path=path)
+
+
+def test_a_path_to_one_object(put: Put, read: Read) -> None:
+    """Where no list is on the way the record is the one that the path leads to, in a document as in a line."""
+    nested = {"title": "T", "inner": {"one": {"prompt": "hi"}}}
+    for name in ("in.json", "in.jsonl"):
+        [request], rejects = read(put(name, nested), record_path="inner.one")
+        assert (request["text"], request["line"], rejects) == ("hi", 1, [])
+        requests, [reject] = read(put(name, nested), record_path="inner.two")
+        assert (requests, reject["reason"]) == ([], "no_records")
+        assert "no field 'two'" in reject["message"]

@@ -41,16 +41,27 @@ def test_an_old_file_is_not_waited_for(put: Put) -> None:
     path, time = put("a.jsonl", "x"), Time()
     for at in (NOW - SETTLE_S, 0, NOW + 3600):
         written(path, at)
-        assert wait_until_still([path], time.clock, time.sleep, lambda _: True) == set()
+        assert wait_until_still([path], time.clock, time.sleep, lambda _: False) == set()
     assert time.slept == 0
 
 
-def test_a_young_file_that_nobody_writes_is_not_waited_for(put: Put) -> None:
-    """A file that was finished just now need not settle, where the kernel knows that nobody has it open."""
+def test_a_young_file_that_nobody_writes(put: Put) -> None:
+    """In a folder it is given its time, as somebody may open it again; named by itself it is read at once."""
     path, time = put("a.jsonl", "x"), Time()
     written(path, NOW - 0.1)
-    assert wait_until_still([path], time.clock, time.sleep, lambda _: False) == set()
+    assert wait_until_still([path], time.clock, time.sleep, lambda _: False, named=[path]) == set()
     assert time.slept == 0
+    assert wait_until_still([path], time.clock, time.sleep, lambda _: False) == set()
+    assert time.slept >= SETTLE_S - 0.1
+
+
+def test_a_file_that_is_held_open(put: Put) -> None:
+    """However long its writer pauses: it is read when that one has closed it, or not at all."""
+    path, time = put("a.jsonl", "x"), Time()
+    written(path, NOW - 100)
+    assert wait_until_still([path], time.clock, time.sleep, lambda _: time.now < NOW + 9, named=[path]) == set()
+    assert 9 <= time.slept <= 9 + SETTLE_S
+    assert wait_until_still([path], time.clock, time.sleep, lambda _: True) == {path}
 
 
 @pytest.mark.parametrize("is_written", [True, None])
@@ -59,7 +70,7 @@ def test_a_young_file_is_looked_at_until_it_is_still(put: Put, is_written: bool 
     path = put("a.jsonl", "x")
     written(path, NOW - 0.5)
     time = Time(lambda now: written(path, now, 7) if now <= NOW + 3 else None)
-    assert wait_until_still([path], time.clock, time.sleep, lambda _: is_written) == set()
+    assert wait_until_still([path], time.clock, time.sleep, lambda _: is_written and time.now <= NOW + 3) == set()
     assert 3 + SETTLE_S <= time.slept <= 3 + SETTLE_S + 0.5
 
 

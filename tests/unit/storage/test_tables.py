@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tasks.core.errors import DamageError
+from tasks.storage.frames import file_frames
 from tasks.storage.tables import TableError, read_table_rows
 
 NS = 1_735_689_600_123_456_789
@@ -143,3 +144,26 @@ def test_a_file_that_is_cut_off(tmp_path: Path) -> None:
         for row in read_table_rows(stream):
             rows.append(row["x"])  # noqa: PERF401  it raises on the way
     assert rows == list(range(50))
+
+
+@pytest.mark.parametrize("at", [600, 1100])
+@pytest.mark.parametrize("offset", [-1, 2**31 - 1, 0])
+def test_offsets_that_point_anywhere(tmp_path: Path, at: int, offset: int) -> None:
+    """Of a damaged Arrow file, which has no checksums, the rows before the damage are read, and the rest is an error."""
+    path = tmp_path / "in.arrow"
+    names = pa.array([f"name {i}" for i in range(1500)])
+    table = pa.table({"prompt": names, "turns": [[{"role": "user"}]] * 1500})
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    offsets = bytes(names.buffers()[1])[: 4 * 1501]
+    damaged = offsets[: 4 * at] + offset.to_bytes(4, "little", signed=True) + offsets[4 * (at + 1) :]
+    data = path.read_bytes()
+    assert data.count(offsets) == 1
+    path.write_bytes(data.replace(offsets, damaged))
+    rows: list[Any] = []
+    reader = read_table_rows(path)
+    with pytest.raises(DamageError, match=r"in\.arrow: not readable as a table"):
+        rows += reader
+    found = list(file_frames(path))
+    assert len(rows) == sum(frame.num_rows for frame in found[:-1]) == at // 512 * 512
+    assert found[-1].num_rows == 1
