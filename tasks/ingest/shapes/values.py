@@ -29,8 +29,8 @@ def whole(value: Any) -> Any:
 Text = Annotated[str, AfterValidator(_no_nul)]
 Word = Annotated[Text, Field(min_length=1)]
 
-Positive = Annotated[int, Field(ge=1, lt=2**63), BeforeValidator(whole)]
-NotNegative = Annotated[int, Field(ge=0, lt=2**63), BeforeValidator(whole)]
+Positive = Annotated[int, Field(ge=1), BeforeValidator(whole)]
+NotNegative = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 TopK = Annotated[int, Field(ge=-1, lt=2**31), BeforeValidator(whole)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63), BeforeValidator(whole)]
 Choices = Annotated[int, Field(ge=1, le=128), BeforeValidator(whole)]
