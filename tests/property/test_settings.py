@@ -1,5 +1,6 @@
 """Whatever stands in a source.toml or a template, it is right or a ConfigError, and rows made by it are in one table."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -153,6 +154,7 @@ def hasty() -> Iterator[None]:
 def configured(folder: Path, default: SourceConfig) -> SourceConfig | None:
     """What holds for the folder's rows; None where that is a mistake of the user's, which is told in words."""
     (folder / "in.jsonl").write_bytes(ROWS)
+    os.utime(folder / "in.jsonl", (0, 0))  # it need not settle
     try:
         (config,) = read_source_configs(discover([folder], "s"), [folder], "s", default).values()
     except ConfigError as error:
