@@ -16,6 +16,12 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def content_digest(path: Path) -> str:
+    """A file's BLAKE2b of 256 bits in hexadecimal: what input is known by."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+
+
 def changed(path: Path, wanted: str) -> str | None:
     """What is wrong with a file that had this checksum, as a sentence; None when it has it still."""
     try:

@@ -5,7 +5,6 @@ folder with sub-folders is an inbox: each sub-folder is a source. Any other fold
 source named like itself. Links are followed; one that leads nowhere counts as a file, so that it is missed.
 """
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from tasks.ingest.finding.folders import Note, by_source, is_data, is_unfinished
 from tasks.ingest.finding.settling import LIMIT_S, wait_until_still
 from tasks.ingest.finding.source_file import SourceFile, changed_since, look_at, source_file, stem_of
 from tasks.ingest.rows import as_unicode
+from tasks.storage.checksums import content_digest
 from tasks.storage.remote import is_url, redacted
 
 __all__ = ["SourceFile", "changed_since", "digest_file", "discover", "source_folders"]
@@ -160,8 +160,7 @@ def _files_fitting(pattern: str, search: _Search) -> Iterator[SourceFile]:
 def digest_file(file: SourceFile) -> str:
     """The hexadecimal BLAKE2b of a file's bytes. Raises InputError for one that cannot be read, or changes meanwhile."""
     try:
-        with file.path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+        digest = content_digest(file.path)
     except OSError as error:
         raise InputError(f"cannot read {file.shown}: {error.strerror}") from error
     if changed_since(file):

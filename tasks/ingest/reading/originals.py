@@ -1,6 +1,5 @@
 """The files that a run was made from, read once more: the same rows in the same order, or an InputError."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from tasks.core.errors import InputError
 from tasks.ingest.finding.sources import SourceFile
 from tasks.ingest.reading.formats import read_file
 from tasks.ingest.rows import Fault
+from tasks.storage.checksums import content_digest
 
 _TABLES = ("parquet", "arrow")
 _REMEDY = "put it back, or export without --join"
@@ -46,8 +46,7 @@ class Original:
         """Raises InputError when the file is gone, or its bytes are not those that were read."""
         wanted = self.file.digest
         try:
-            with self.path.open("rb") as stream:
-                found = hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=len(wanted) // 2 or 1)).hexdigest()
+            found = content_digest(self.path)
         except FileNotFoundError as error:
             what = f"{self.path}, the copy of {self.file.origin}," if self.file.origin else self.path
             raise InputError(f"{what} is not there any more, and --join needs it: {_REMEDY}") from error
