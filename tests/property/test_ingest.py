@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,13 +115,7 @@ LINES = st.lists(
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def hasty() -> Iterator[None]:
-    """Spares the disk, which some hundred files would wait for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.storage.atomic.sync_file", lambda path: None)
-        patch.setattr("tasks.storage.atomic.sync_dir", lambda path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("hasty")
 
 
 def ingested(path: Path, content: bytes, **options: Any) -> tuple[Dataset, Rows, Rows]:

@@ -2,7 +2,6 @@
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -142,13 +141,7 @@ ROWS = b"""
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def hasty() -> Iterator[None]:
-    """Spares the disk, which some hundred files would wait for."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tasks.storage.atomic.sync_file", lambda path: None)
-        patch.setattr("tasks.storage.atomic.sync_dir", lambda path: None)
-        yield
+pytestmark = pytest.mark.usefixtures("hasty")
 
 
 def configured(folder: Path, default: SourceConfig) -> SourceConfig | None:
