@@ -11,12 +11,8 @@ import pytest
 
 def ingest_under(cli: Any, *paths: Path, max_files: int = 1024) -> tuple[dict[str, Any], int]:
     """What `nightbatch ingest` counts with so many files open at most, and the most memory that it had, in bytes."""
-    resource_limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max_files, resource_limits[1]))
-    try:
-        process = cli.start("ingest", *map(str, paths), "--model", "echo", "--json")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, resource_limits)
+    process = cli.start("ingest", *map(str, paths), "--model", "echo", "--json")
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (max_files, max_files))  # this process may have more open
     with process.stdout, process.stderr:
         counts, said = process.stdout.read(), process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)
