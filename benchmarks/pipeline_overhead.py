@@ -90,6 +90,7 @@ def write_plan(run: Run, sequences: list[PlannedSequence]) -> list[dict[str, Any
             "group_id": "g",
             "bucket": 256,
             "max_tokens": sequence.sampling.max_tokens,
+            "predicted_tokens": None,
             "prompt_tokens": len(sequence.prompt_token_ids),
             "sampling": sequence.sampling.to_json(),
             "prompt_token_ids": sequence.prompt_token_ids,

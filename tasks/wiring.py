@@ -180,6 +180,7 @@ def _plan_row(position: int, batch: Batch, sequence: PlannedSequence) -> Row:
         "group_id": batch.group_id,
         "bucket": batch.bucket,
         "max_tokens": sequence.sampling.max_tokens,
+        "predicted_tokens": sequence.predicted_tokens,
         "prompt_tokens": len(sequence.prompt_token_ids),
         "sampling": sequence.sampling.to_json(),
         "prompt_token_ids": sequence.prompt_token_ids,

@@ -35,7 +35,7 @@ from tasks.storage.layout import Run
 from tasks.storage.lock import RunLock
 from tasks.storage.parquet import read_rows
 
-_COLUMNS = ("key", "request_id", "choice_index", "batch_id", "prompt_token_ids", "sampling")
+_COLUMNS = ("key", "request_id", "choice_index", "batch_id", "source", "predicted_tokens", "prompt_token_ids", "sampling")
 
 
 @dataclass(frozen=True, slots=True)

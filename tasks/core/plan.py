@@ -65,7 +65,10 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSequence:
-    """One sequence for the engine: a request's prompt and one of its n choices. `key` is its identity in the journal."""
+    """One sequence for the engine: a request's prompt and one of its n choices. `key` is its identity in the journal.
+
+    `predicted_tokens` is the length of its answer as far as it is known beforehand, in tokens; None where nothing is.
+    """
 
     key: int
     request_id: str
@@ -73,6 +76,8 @@ class PlannedSequence:
     batch_id: int
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
+    source: str = ""
+    predicted_tokens: int | None = None
 
 
 def bucket_of(num_tokens: int) -> int:

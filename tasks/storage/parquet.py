@@ -80,6 +80,7 @@ PLAN = pa.schema(
         ("group_id", pa.string()),
         ("bucket", pa.int32()),
         ("max_tokens", pa.int32()),
+        ("predicted_tokens", pa.int32()),
         ("prompt_tokens", pa.int32()),
         ("sampling", pa.string()),
         ("prompt_token_ids", _TOKENS),
