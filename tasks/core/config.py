@@ -4,6 +4,7 @@ Sizes are in tokens unless the name says bytes, times in seconds.
 """
 
 import codecs
+import math
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -131,6 +132,11 @@ class SourceConfig:
     priority: int = 0
     deadline: datetime | None = None
 
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Smaller is more urgent: by priority, then by deadline, of which none is the last."""
+        return -self.priority, self.deadline.timestamp() if self.deadline else math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
@@ -145,8 +151,12 @@ class GroupConfig:
     cluster_size: int = 8
     max_embedded_rows: int = 2048
     near_duplicates: float | None = None
+    max_group_tokens: int = 65_536
+    max_group_rows: int = 256
 
     def __post_init__(self) -> None:
+        _check(self.max_group_tokens >= 1, "max_group_tokens", self.max_group_tokens, "at least 1")
+        _check(self.max_group_rows >= 1, "max_group_rows", self.max_group_rows, "at least 1")
         _check(self.cluster_size >= 1, "cluster_size", self.cluster_size, "at least 1")
         _check(self.max_embedded_rows >= 0, "max_embedded_rows", self.max_embedded_rows, "at least 0")
         near = self.near_duplicates
