@@ -242,7 +242,7 @@ def _heavy_tails(texts: Texts, scale: float) -> list[_Draft]:
     for source in range(3):
         system = f"You are the clerk of department {source}. Answer politely and completely."
         asked = [f"Kind {source}-{kind}: {kinds.choice(_KINDS)}" for kind in range(4)]
-        for i in range(round(30 * scale)):
+        for i in range(round(40 * scale)):
             median, deviation = _TAILS[i % 4]
             length = round(median * (1 + source / 2) * rng.lognormvariate(0, deviation))
             text = f"{asked[i % 4]} {texts.passage(100)}"
@@ -277,7 +277,7 @@ _SUITES: dict[str, tuple[Callable[[Texts, float], list[_Draft]], float]] = {
     "S1": (_templates_and_documents, 0.25),
     "S2": (_table, 0.25),
     "S3": (_nothing_shared, 0.5),
-    "S4": (_heavy_tails, 0.4),
+    "S4": (_heavy_tails, 0.25),
     "S5": (_with_copies, 0.25),
 }
 """Each suite's maker and its share of KV cache."""
