@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.texts import SAMPLES, Texts
-from tasks.core.plan import GroupMember, PlannedSequence
+from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams, sequence_key
 from tasks.engine.kv_pool import next_hash
@@ -43,11 +43,6 @@ class Item:
     max_tokens: int
     true_tokens: int
     row: tuple[tuple[str, str], ...] = ()
-
-    def member(self) -> GroupMember:
-        """What grouping and planning see."""
-        params = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True)
-        return GroupMember(self.request_id, self.source, self.text, self.prompt_token_ids, params)
 
     def sequence(self) -> PlannedSequence:
         """What goes to the engine, with the true length enforced."""

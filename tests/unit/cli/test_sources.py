@@ -48,7 +48,7 @@ def inbox(cli: Any, write_jsonl: WriteJsonl) -> Path:
 
 
 def test_sources_that_speak_for_themselves(cli: Any, inbox: Path) -> None:
-    """Each source's rows are read its way; the plan begins with the most urgent, which also answers what others ask as well."""
+    """Each source's rows are read its way; the plan begins with the most urgent, answering for the others."""
     values = cli.json("run", str(inbox), *ECHO)
     assert (values["requests"], values["duplicates"], values["output_tokens"]) == (6, 2, 24)
     requests = cli.sql("select distinct source, priority, deadline::varchar as due from requests order by 1")
