@@ -21,7 +21,9 @@ from tasks.core.config import EngineConfig
 from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
+from tasks.core.step import KVShape, StepLoad
 from tasks.engine.grammar import advance_grammar
+from tasks.engine.load import ScheduleWatch
 from tasks.engine.params import vllm_params
 from tasks.engine.stops import StopStrings
 from tasks.engine.tokenizer import ModelTokenizer
@@ -65,11 +67,29 @@ class VLLMEngine:
         self._model, self._max_model_len = model, max_model_len
         self._tokenizer: ModelTokenizer | None = None
         self._running: dict[int, _Running] = {}
+        core = self._engine.engine_core.engine_core
+        self._watch_of_steps = ScheduleWatch(core.scheduler, lag=core.batch_queue_size - 1)
 
     @property
     def max_num_seqs(self) -> int:
         """The size of vLLM's batch: more in flight would only wait in its queue."""
         return int(self._engine.vllm_config.scheduler_config.max_num_seqs)
+
+    @property
+    def max_num_batched_tokens(self) -> int:
+        """The most tokens that one step computes."""
+        return int(self._engine.vllm_config.scheduler_config.max_num_batched_tokens)
+
+    @property
+    def kv_shape(self) -> KVShape:
+        """The KV cache; one block of it vLLM keeps for itself."""
+        cache = self._engine.vllm_config.cache_config
+        return KVShape(int(cache.num_gpu_blocks) - 1, int(cache.block_size))
+
+    @property
+    def last_load(self) -> StepLoad:
+        """What the last step worked on."""
+        return self._watch_of_steps.last
 
     @property
     def num_unfinished(self) -> int:
