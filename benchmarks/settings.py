@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--steps", type=Path)
     parser.add_argument("--dry", action="store_true", help="print only")
     arguments = parser.parse_args()
-    engine, steps, found = open_engine(max(SIZES)), Steps(), []
+    engine, steps, found = open_engine(max(SIZES)), list[tuple[float, ...]](), []
     drain(engine, make_sequences(64, 8), 64, [])
     for kind in arguments.kinds:
         found += measure(engine, kind, arguments.rounds, steps)

@@ -21,7 +21,7 @@ from tasks.core.step import KVShape
 from tasks.generate.lengths import LengthClasses, bin_of, places, scale_of
 from tasks.generate.neighbours import InFlight, Neighbours
 
-CAUTION = 3.0
+CAUTION = 2.5
 _NUM_LIMITS = 8
 _REFRESH_SHARE = 32
 """With so many in flight all are looked at anew at every second step at most, with twice as many at every third ..."""
@@ -40,6 +40,7 @@ class KVAdmission:
         self._flight = Neighbours(shape.block_size)
         self._steps = 0
         self._looked = 0
+        self._asked: InFlight | None = None
         self._refused: int | None = None
         self._is_stale = True
         self._times = _AHEAD
@@ -58,7 +59,8 @@ class KVAdmission:
         if self._refused == sequence.key:
             return False
         one, last = self._entry(sequence, num_saved), self._flight.last
-        mean, variance, most = self._forecast([one])
+        one.need = mean, variance, most = self._forecast([one])
+        self._asked = one
         if last is not None and (also := one.shared - last.shared) > 0:
             mean = mean + also * (1 - self._running([last])[0])
         likely = self._mean + mean + self._caution * np.sqrt(self._variance + variance)
@@ -70,13 +72,15 @@ class KVAdmission:
 
     def begin(self, sequence: PlannedSequence, num_saved: int) -> None:
         """It has gone to the engine."""
-        one = self._entry(sequence, num_saved)
+        one = self._asked
+        if one is None or one.key != sequence.key:
+            one = self._entry(sequence, num_saved)
         self._flight.join(one, sequence.prompt_token_ids)
         self._lengths.reach(one.class_, one.bin, one.bin)
-        if one.before is not None and one.shared > one.before.shared:
+        if one.need is None or (one.before is not None and one.before.also_used):
             self._is_stale = True
-        elif not self._is_stale:
-            self._count(one)
+        else:
+            self._count(one.need)
 
     def note(self, outputs: Iterable[StepOutput]) -> None:
         """What a step gave."""
@@ -117,19 +121,19 @@ class KVAdmission:
     def _refresh(self) -> None:
         """Look at all that is in flight anew."""
         flight = list(self._flight.by_key.values())
-        tokens = np.array([one.num_tokens * one.scale for one in flight])
-        for one, bin_ in zip(flight, places(tokens).astype(int).tolist(), strict=True):
-            self._reach(one, bin_)
+        for one in flight:
+            self._reach(one, bin_of(one.num_tokens * one.scale))
+        self._lengths.look(np.array([one.class_ for one in flight]), np.array([one.bin for one in flight]))
         left = np.sort([max(one.max_tokens - one.num_tokens - 1, 0) for one in flight])
         limits = left[np.linspace(0, len(left) - 1, _NUM_LIMITS).astype(int)]
         self._times = np.concatenate([_AHEAD, limits])
         self._mean, self._variance, self._most = self._forecast(flight)
         self._is_stale, self._looked = False, self._steps
 
-    def _count(self, one: InFlight) -> None:
-        """Add its need to the sums. An end is not taken out of them: it was foreseen, so that counting it again would
-        make the need look smaller than it is."""
-        mean, variance, most = self._forecast([one])
+    def _count(self, need: tuple[Floats, Floats, Floats]) -> None:
+        """Add it to the sums. An end is not taken out of them: it was foreseen, so that counting it again would make the
+        need look smaller than it is."""
+        mean, variance, most = need
         self._mean, self._variance, self._most = self._mean + mean, self._variance + variance, self._most + most
 
     def _forecast(self, flight: Sequence[InFlight]) -> tuple[Floats, Floats, Floats]:

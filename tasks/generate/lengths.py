@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 class LengthClasses:
-    """The survival curves of all classes, learnt from what is told. Lengths are in tokens.
+    """The survival curves of all classes, learnt from what is told. Lengths are in tokens. The curves change with `look`.
 
     The first two rows are the pools: of all without a prediction, of all with one.
     """
@@ -38,6 +38,7 @@ class LengthClasses:
         self._pool = np.array([0, 1])
         self._reached = np.zeros((2, _NUM_BINS))
         self._ended = np.zeros((2, _NUM_BINS))
+        self._inside = np.zeros((2, _NUM_BINS))
         self._log_survival: Floats | None = None
 
     def class_of(self, source: str, predicted_tokens: int | None) -> int:
@@ -49,14 +50,13 @@ class LengthClasses:
         self._pool = np.append(self._pool, int(predicted_tokens is not None))
         row = np.zeros((1, _NUM_BINS))
         self._reached, self._ended = np.vstack([self._reached, row]), np.vstack([self._ended, row])
-        self._log_survival = None
+        self._inside, self._log_survival = np.vstack([self._inside, row]), None
         return self._index[name]
 
     def reach(self, class_: int, first: int, last: int) -> None:
         """An answer has got into the bins from `first` to `last`."""
         for row in (class_, self._pool[class_]):
             self._reached[row, first : last + 1] += 1
-        self._log_survival = None
 
     def end(self, class_: int, bin_: int) -> None:
         """An answer has ended by itself in this bin."""
@@ -65,6 +65,12 @@ class LengthClasses:
             if self._ended[row].sum() > _FORGET_AT:  # what was long ago says less of what comes
                 self._ended[row] /= 2
                 self._reached[row] /= 2
+
+    def look(self, classes: NDArray[np.int64], bins: NDArray[np.int64]) -> None:
+        """Learn from what was told. Where the answers that still run are: the bin that one is in has been half tried."""
+        self._inside[:] = 0
+        np.add.at(self._inside, (classes, bins), 0.5)
+        np.add.at(self._inside, (self._pool[classes], bins), 0.5)
         self._log_survival = None
 
     def log_survival(self, classes: NDArray[np.int64], bins: Floats) -> Floats:
@@ -78,8 +84,9 @@ class LengthClasses:
     def _table(self) -> Floats:
         """log S at the lower edge of each bin and the end of the last, one row a class."""
         if self._log_survival is None:
-            pools = (self._ended[:2] + _PRIOR_WEIGHT * _PRIOR) / (self._reached[:2] + _PRIOR_WEIGHT)
-            hazard = (self._ended + _POOL_WEIGHT * pools[self._pool]) / (self._reached + _POOL_WEIGHT)
+            tried = np.maximum(self._reached - self._inside, self._ended)
+            pools = (self._ended[:2] + _PRIOR_WEIGHT * _PRIOR) / (tried[:2] + _PRIOR_WEIGHT)
+            hazard = (self._ended + _POOL_WEIGHT * pools[self._pool]) / (tried + _POOL_WEIGHT)
             steps = np.log1p(-np.minimum(hazard, 0.999))
             self._log_survival = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(steps, axis=1)], axis=1)
         return self._log_survival

@@ -8,11 +8,16 @@ blocks are counted twice and the need is overstated, never understated.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
 
 @dataclass(slots=True)
 class InFlight:
     """A sequence that the engine has. Lengths in tokens; `shared` is in full blocks of prompt that it has in common with the
-    one `before` it; `class_`, `scale` and `bin` as in lengths.py."""
+    one `before` it; `class_`, `scale` and `bin` as in lengths.py, `need` as in admission.py."""
 
     key: int
     num_prompt: int
@@ -24,6 +29,7 @@ class InFlight:
     shared: int = 0
     before: "InFlight | None" = None
     behind: "InFlight | None" = None
+    need: tuple[Floats, Floats, Floats] | None = None
 
     @property
     def also_used(self) -> int:
