@@ -20,7 +20,7 @@ from tasks.engine.vllm import VLLMEngine
 
 NAME = "settings"
 SIZES = (32, 64, 128, 256)
-WORK = {"decode": (192, 48, 32), "prefill": (48, 6, 512)}
+WORK = {"decode": (256, 16, 32), "prefill": (32, 4, 512)}
 """Sequences, output tokens and prompt tokens of each kind of work."""
 
 Steps = list[tuple[float, ...]]
@@ -35,7 +35,7 @@ def drain(engine: VLLMEngine, sequences: list[PlannedSequence], in_flight: int, 
         before = time.perf_counter()
         engine.step()
         after, load = time.perf_counter(), engine.last_load
-        steps.append((after - before, load.prefill_tokens, load.decode_seqs, load.context_tokens, load.prefill_pairs))
+        steps.append((after - before, load.prefill_tokens, load.decode_seqs, load.context_tokens))
     return time.perf_counter() - began
 
 

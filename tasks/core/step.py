@@ -8,14 +8,12 @@ class StepLoad:
     """What one engine step worked on.
 
     `prefill_tokens`: prompt tokens computed, those recomputed after a preemption among them. `decode_seqs`: sequences that
-    had one token computed to get the next. `context_tokens`: tokens of KV that these attended to, summed. `prefill_pairs`:
-    the same for prompt tokens, each times what is before it (half of its own chunk).
+    had one token computed to get the next. `context_tokens`: summed over all tokens computed, how many each attends to.
     """
 
     prefill_tokens: int = 0
     decode_seqs: int = 0
     context_tokens: int = 0
-    prefill_pairs: int = 0
 
     @property
     def is_empty(self) -> bool:

@@ -26,7 +26,6 @@ class ScheduleWatch:
         self._recent.append(output)
         return output
 
-    @property
     def last(self) -> StepLoad:
         """The load of the batch that the last `step` waited for; an empty one where there was none."""
         return load_of(self._recent[0]) if len(self._recent) > self._lag else StepLoad()
@@ -35,14 +34,15 @@ class ScheduleWatch:
 def load_of(output: Any) -> StepLoad:
     """The sums over a `SchedulerOutput`: a known sequence with one token decodes, all else is prefill."""
     scheduled, cached = output.num_scheduled_tokens, output.scheduled_cached_reqs
-    decodes = context = pairs = 0
+    decodes = context = 0
     for request_id, computed in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
-        if (number := scheduled[request_id]) == 1:
-            decodes += 1
-            context += computed
-        else:
-            pairs += number * computed + number * number // 2
-    for new in output.scheduled_new_reqs:
-        number = scheduled[new.req_id]
-        pairs += number * new.num_computed_tokens + number * number // 2
-    return StepLoad(output.total_num_scheduled_tokens - decodes, decodes, context, pairs)
+        number = scheduled[request_id]
+        decodes += number == 1
+        context += _attended(number, computed)
+    context += sum(_attended(scheduled[new.req_id], new.num_computed_tokens) for new in output.scheduled_new_reqs)
+    return StepLoad(output.total_num_scheduled_tokens - decodes, decodes, context)
+
+
+def _attended(number: int, computed: int) -> int:
+    """How many tokens these tokens attend to, themselves among them."""
+    return number * computed + number * (number + 1) // 2
