@@ -18,7 +18,11 @@ MODEL = "SmolLM2-135M-Instruct"
 
 def open_engine(max_num_seqs: int, *, max_model_len: int = 2048, dtype: str = "auto") -> VLLMEngine:
     """vLLM with the embedded model."""
-    config = EngineConfig(max_num_seqs=max_num_seqs)
+    return open_engine_of(EngineConfig(max_num_seqs=max_num_seqs), max_model_len=max_model_len, dtype=dtype)
+
+
+def open_engine_of(config: EngineConfig, *, max_model_len: int = 2048, dtype: str = "auto") -> VLLMEngine:
+    """The same with other settings."""
     return VLLMEngine(resolve_model(MODEL).path, config, dtype=dtype, max_model_len=max_model_len)
 
 

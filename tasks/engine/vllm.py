@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import vllm
@@ -27,6 +27,7 @@ from tasks.core.step import KVShape, StepLoad
 from tasks.engine.grammar import advance_grammar
 from tasks.engine.load import ScheduleWatch
 from tasks.engine.params import vllm_params
+from tasks.engine.scheduling import EngineShape
 from tasks.engine.speed import Identity, cpu_name
 from tasks.engine.step_time import StepSums, StepTimer
 from tasks.engine.stops import StopStrings
@@ -36,6 +37,14 @@ CPU_DEFAULTS = {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "block_size"
 """On a CPU vLLM's own blocks of 128 tokens would share no shorter prefix, and its KV size is a share of all memory."""
 _FINISH = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 _PROCESSORS = ["tasks.engine.history:OutputHistory", "tasks.engine.sampling:PositionKeyedSampler"]
+
+
+class CacheCounters(NamedTuple):
+    """vLLM's own counters since its start, in tokens and in preemptions, under the names of tasks.engine.scheduling."""
+
+    queried: int
+    hit: int
+    preemptions: int
 
 
 @dataclass(slots=True)
@@ -81,15 +90,33 @@ class VLLMEngine:
         return int(self._engine.vllm_config.scheduler_config.max_num_seqs)
 
     @property
-    def max_num_batched_tokens(self) -> int:
-        """The most tokens that one step computes."""
-        return int(self._engine.vllm_config.scheduler_config.max_num_batched_tokens)
+    def shape(self) -> EngineShape:
+        """What decides its scheduling, as vLLM has settled it."""
+        scheduling, cache = self._engine.vllm_config.scheduler_config, self._engine.vllm_config.cache_config
+        return EngineShape(
+            block_size=int(cache.block_size),
+            num_blocks=int(cache.num_gpu_blocks or 0),
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=int(scheduling.max_num_batched_tokens),
+            watermark=float(scheduling.watermark),
+            reserve_full_isl=bool(scheduling.scheduler_reserve_full_isl),
+        )
+
+    def cache_counters(self) -> CacheCounters:
+        """What the prefix cache was asked for and gave, and how often a sequence lost its blocks."""
+        values = {metric.name: metric.value for metric in self._metrics() if hasattr(metric, "value")}
+        names = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
+        return CacheCounters(*(int(values[f"vllm:{name}"]) for name in names))
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached blocks. Raises ValueError while a sequence holds some."""
+        if not self._engine.reset_prefix_cache():
+            raise ValueError("sequences hold KV blocks")
 
     @property
     def kv_shape(self) -> KVShape:
         """The KV cache; one block of it vLLM keeps for itself."""
-        cache = self._engine.vllm_config.cache_config
-        return KVShape(int(cache.num_gpu_blocks) - 1, int(cache.block_size))
+        return KVShape(self.shape.usable_blocks, self.shape.block_size)
 
     @property
     def last_load(self) -> StepLoad:
@@ -147,6 +174,12 @@ class VLLMEngine:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _metrics(self) -> Sequence[Any]:
+        if self._llm is None:
+            raise EngineError("the engine is closed")
+        metrics: Sequence[Any] = self._llm.get_metrics()
+        return metrics
 
     def _watch(self, sampling: SamplingParams, saved_token_ids: Sequence[int]) -> StopStrings | None:
         if not sampling.stop:

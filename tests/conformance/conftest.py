@@ -11,6 +11,8 @@ from tasks.core.protocols import Engine, Tokenizer
 from tasks.core.request import FinishReason, SamplingParams, TokenLogprobs, sequence_key
 from tasks.engine.echo import EchoEngine
 from tasks.engine.models import resolve_model
+from tasks.engine.scheduling import EngineShape
+from tasks.engine.simulated import SimulatedEngine
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer
 
 Make = Callable[..., PlannedSequence]
@@ -36,8 +38,15 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture
+def simulated_engine() -> Engine:
+    """A simulated engine in which the test's sequences do not all fit, whose answers differ in length."""
+    shape = EngineShape(block_size=16, num_blocks=41, max_num_seqs=3, max_num_batched_tokens=64)
+    return SimulatedEngine(shape, lambda sequence: 5 + sequence.prompt_token_ids[-20] % 9, max_steps_per_call=4)
+
+
+@pytest.fixture
 def tokenizer(engine: Engine) -> Tokenizer:
-    if isinstance(engine, EchoEngine):
+    if isinstance(engine, EchoEngine | SimulatedEngine):
         return ByteTokenizer()
     return ModelTokenizer(resolve_model("SmolLM2-135M-Instruct").path, 512)
 

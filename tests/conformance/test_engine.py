@@ -1,4 +1,4 @@
-"""What every Engine keeps, run on the real one (vLLM, SmolLM2 in fp32) and on its stand-in."""
+"""What every Engine keeps, run on the real one (vLLM, SmolLM2 in fp32) and on its stand-ins."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,11 +10,20 @@ from tasks.core.errors import RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine, Tokenizer
 from tasks.core.request import FinishReason, SamplingParams
+from tasks.engine.echo import EchoEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # vLLM's and torch's own
 
 Make = Callable[..., PlannedSequence]
+VLLM = pytest.param("vllm", marks=pytest.mark.engine)
 QUESTIONS = ("What is the capital of France?", "Name three colours.", "Say hello in Japanese: 日本語 🌶", "Count to five.")
+
+
+@pytest.fixture(params=["echo", "simulated", VLLM])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    made: Engine = EchoEngine() if request.param == "echo" else request.getfixturevalue(f"{request.param}_engine")
+    assert made.num_unfinished == 0
+    return made
 
 
 def test_all_sequences_end(drain: Any, make: Make) -> None:
@@ -54,6 +63,7 @@ def test_aborted_sequences_are_gone(engine: Engine, ask: Any, make: Make) -> Non
     assert (ask(kept), ask(dropped)) == expected
 
 
+@pytest.mark.parametrize("engine", ["echo", VLLM], indirect=True)  # the simulated one has no logits
 def test_logprobs_come_with_each_token(ask: Any, make: Make) -> None:
     """As many alternatives as were asked for, best first, and none where none were wanted; the greedy token is the best."""
     assert ask(make()).logprobs == []

@@ -1,0 +1,99 @@
+"""The orders in which a suite's requests may go to the engine, ours and the ones it is measured against."""
+
+from collections.abc import Callable, Sequence
+from heapq import heapify, heappop
+from itertools import pairwise, takewhile
+
+from benchmarks.suites import Item, Suite
+from tasks.core.config import GroupConfig, PlanConfig
+from tasks.engine.models import resolve_encoder
+from tasks.group.prefix import Grouping, group
+from tasks.plan.pack import pack
+
+BUFFER, MIN_BUCKET, THRESHOLD = 5000, 16, 0.33
+"""Of the streaming scheduler that `buckets` is a re-implementation of: Daft's prefix bucketing, at its defaults."""
+
+Order = Callable[[Suite], list[Item]]
+
+
+def arrival(suite: Suite) -> list[Item]:
+    """As they came: what vLLM does with a list."""
+    return list(suite.items)
+
+
+def full_sort(suite: Suite) -> list[Item]:
+    """Sorted by token ids."""
+    return sorted(suite.items, key=lambda item: item.prompt_token_ids)
+
+
+def buckets(suite: Suite, *, buffer: int = BUFFER) -> list[Item]:
+    """Requests are collected in a buffer. When it overflows, and at the end, it is sorted and cut where neighbours share
+    less than a third of either; the largest buckets go first, until the buffer holds no more than it may.
+
+    A re-implementation from the published description and source of Daft's "vLLM prefix caching" provider, on token ids in
+    place of bytes. There, buckets below the minimum are sent on together; one engine gets them in the same order.
+    """
+    sent: list[Item] = []
+    held: list[Item] = []
+    for item in suite.items:
+        held.append(item)
+        if len(held) > buffer:
+            held = _send_largest(held, buffer, sent)
+    _send_largest(held, 0, sent)
+    return sent
+
+
+def _send_largest(held: list[Item], keep: int, sent: list[Item]) -> list[Item]:
+    """Move buckets to `sent`, the largest first, until `keep` items are left, which are returned."""
+    ordered = sorted(held, key=lambda item: item.prompt_token_ids)
+    cuts = [0, *(i + 1 for i, (one, other) in enumerate(pairwise(ordered)) if _differ(one, other)), len(ordered)]
+    found = [(start - end, -start, start, end) for start, end in pairwise(cuts)]
+    heapify(found)
+    left = len(ordered)
+    while left > keep:
+        size, _, start, end = heappop(found)
+        sent += ordered[start:end]
+        left += size
+    return [item for _, _, start, end in found for item in ordered[start:end]]
+
+
+def _differ(one: Item, other: Item) -> bool:
+    first, second = one.prompt_token_ids, other.prompt_token_ids
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
+    return common / len(first) < THRESHOLD and common / len(second) < THRESHOLD
+
+
+def our_order(suite: Suite) -> list[Item]:
+    """The order of nightbatch's plan; a duplicate follows the request whose answer it would share."""
+    items = {item.request_id: item for item in suite.items}
+    grouping = _grouping(suite)
+    copies: dict[str, list[Item]] = {}
+    for copy, original in sorted(grouping.duplicate_of.items()):
+        copies.setdefault(original, []).append(items[copy])
+    batches = pack(grouping.groups, PlanConfig())
+    planned = [items[member.request_id] for batch in batches for member in batch.members]
+    return [one for item in planned for one in (item, *copies.get(item.request_id, ()))]
+
+
+def without_copies(suite: Suite) -> list[Item]:
+    """Our order with each answer generated once."""
+    copies = _grouping(suite).duplicate_of
+    return [item for item in our_order(suite) if item.request_id not in copies]
+
+
+def _grouping(suite: Suite) -> Grouping:
+    from tasks.group.semantic import SentenceEncoder
+
+    settings = GroupConfig()
+    members = [item.member() for item in suite.items]
+    return group(members, lambda: SentenceEncoder(resolve_encoder(settings.encoder).path), settings)
+
+
+ORDERS: dict[str, Order] = {"arrival": arrival, "sort": full_sort, "buckets": buckets, "ours": our_order}
+
+
+def checked(suite: Suite, ordered: Sequence[Item]) -> list[Item]:
+    """The same, if it has each request once. Raises ValueError if not."""
+    if sorted(item.request_id for item in ordered) != sorted(item.request_id for item in suite.items):
+        raise ValueError(f"an order of {suite.name} loses or doubles requests")
+    return list(ordered)
