@@ -5,11 +5,12 @@ orders, and ends with 0 (all that is done), 75 (put down on request; everything 
 why it cannot run).
 """
 
+import logging
 import os
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from typing import Any
 from tasks.core.config import EngineConfig, JournalConfig
 from tasks.core.errors import NightbatchError, in_words
 from tasks.core.plan import PlannedSequence
-from tasks.core.protocols import Engine
+from tasks.core.protocols import Engine, Room
 from tasks.core.request import Progress, SamplingParams
 from tasks.engine.child import Reporter, StopRequest, WatchedEngine, die_with
 from tasks.engine.echo import EchoEngine
+from tasks.engine.speed import add_speed
 from tasks.engine.supervisor import STOPPED, UNFIT
 from tasks.engine.triage import Orders
+from tasks.generate.admission import KVAdmission, Unbounded
 from tasks.generate.loop import Tally, generate
 from tasks.generate.probe import answers_again
 from tasks.generate.resume import remaining
@@ -36,6 +39,7 @@ from tasks.storage.lock import RunLock
 from tasks.storage.parquet import read_rows
 from tasks.storage.prompts import PromptFile
 
+_log = logging.getLogger(__name__)
 _COLUMNS = ("key", "request_id", "choice_index", "batch_id", "source", "predicted_tokens", "sampling", "prompt")
 
 
@@ -107,7 +111,8 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
         return 0
     if is_worth_it(known, spec.journal.compact_bytes):
         compact(spec.run.journals, spec.engine_index, bytes.fromhex(spec.fingerprint), known)
-    engine, max_num_seqs = _open_engine(spec)
+    opened = _open_engine(spec)
+    engine = opened.engine
     stop = StopRequest(supervisor_pid)
     began = time.monotonic()
 
@@ -124,9 +129,16 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
             allowed = read_plan(spec.run, without=[*known.ended, *held])
             work = remaining(allowed, known.progress, engine.continues_exactly)
             tally = generate(
-                work, watched, journal, max_num_seqs=max_num_seqs, should_stop=lambda: bool(stop), on_step=on_step
+                work,
+                watched,
+                journal,
+                max_num_seqs=opened.max_num_seqs,
+                should_stop=lambda: bool(stop),
+                on_step=on_step,
+                room=opened.room,
             )
     on_step(tally, "stopped" if stop else "done")
+    opened.keep_speed()
     return STOPPED if stop else 0
 
 
@@ -151,14 +163,32 @@ def _open_journal(spec: WorkerSpec) -> TokenJournal:
     )
 
 
-def _open_engine(spec: WorkerSpec) -> tuple[Engine, int]:
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An engine, how much it may have at once, and what to do with the speed of its steps at the end."""
+
+    engine: Engine
+    max_num_seqs: int
+    room: Room
+    keep_speed: Callable[[], None] = lambda: None
+
+
+def _open_engine(spec: WorkerSpec) -> _Opened:
     if spec.model.partition(":")[0] == ECHO:
         max_num_seqs = spec.engine.max_num_seqs or 64
-        return EchoEngine(max_num_seqs, float(spec.model.partition(":")[2] or 0)), max_num_seqs
+        echo = EchoEngine(max_num_seqs, float(spec.model.partition(":")[2] or 0))
+        return _Opened(echo, max_num_seqs, Unbounded())
     from tasks.engine.vllm import VLLMEngine
 
     engine = VLLMEngine(Path(spec.model), spec.engine, dtype=spec.dtype, max_model_len=spec.max_model_len)
-    return engine, engine.max_num_seqs
+
+    def keep_speed() -> None:
+        try:
+            add_speed(spec.run.speed, engine.identity, engine.step_sums)
+        except OSError as error:  # an estimate for later plans; all answers are in the journal
+            _log.warning("the speed of the steps was not kept: %s", error)
+
+    return _Opened(engine, engine.max_num_seqs, KVAdmission(engine.kv_shape), keep_speed)
 
 
 def read_plan(run: Run, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:

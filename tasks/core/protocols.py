@@ -81,6 +81,26 @@ class Tokenizer(Protocol):
         ...
 
 
+class Room(Protocol):
+    """Whether the engine's memory has room for one more sequence; told of all that it is filled with."""
+
+    def fits(self, sequence: PlannedSequence, num_saved: int) -> bool:
+        """Whether the sequence, with so many saved tokens, may join. Always when nothing is in flight."""
+        ...
+
+    def begin(self, sequence: PlannedSequence, num_saved: int) -> None:
+        """It has gone to the engine."""
+        ...
+
+    def note(self, outputs: Sequence[StepOutput]) -> None:
+        """What a step gave."""
+        ...
+
+    def expected_tokens(self, sequence: PlannedSequence) -> float:
+        """How long its answer gets, in the mean."""
+        ...
+
+
 class Journal(Protocol):
     """Where tokens are put before anyone is told of them. Raises OSError when it cannot write: the run stops."""
 

@@ -6,12 +6,14 @@ SIGKILL leaves nothing behind.
 
 import gc
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import vllm
 from vllm import LLM
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
@@ -21,9 +23,13 @@ from tasks.core.config import EngineConfig
 from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
+from tasks.core.step import KVShape, StepLoad
 from tasks.engine.grammar import advance_grammar
+from tasks.engine.load import ScheduleWatch
 from tasks.engine.params import vllm_params
 from tasks.engine.scheduling import EngineShape
+from tasks.engine.speed import Identity, cpu_name
+from tasks.engine.step_time import StepSums, StepTimer
 from tasks.engine.stops import StopStrings
 from tasks.engine.tokenizer import ModelTokenizer
 
@@ -74,6 +80,9 @@ class VLLMEngine:
         self._model, self._max_model_len = model, max_model_len
         self._tokenizer: ModelTokenizer | None = None
         self._running: dict[int, _Running] = {}
+        core = self._engine.engine_core.engine_core
+        self._watch_of_steps = ScheduleWatch(core.scheduler, lag=core.batch_queue_size - 1)
+        self._timer = StepTimer()
 
     @property
     def max_num_seqs(self) -> int:
@@ -105,6 +114,28 @@ class VLLMEngine:
             raise ValueError("sequences hold KV blocks")
 
     @property
+    def kv_shape(self) -> KVShape:
+        """The KV cache; one block of it vLLM keeps for itself."""
+        return KVShape(self.shape.usable_blocks, self.shape.block_size)
+
+    @property
+    def last_load(self) -> StepLoad:
+        """What the last step worked on."""
+        return self._watch_of_steps.last()
+
+    @property
+    def identity(self) -> Identity:
+        """What the time of a step depends on."""
+        dtype = str(self._engine.vllm_config.model_config.dtype).removeprefix("torch.")
+        device = cpu_name(torch.get_num_threads()) if self._on_cpu else torch.cuda.get_device_name(0)
+        return Identity(self._model.name, dtype, f"vllm {vllm.__version__}", device)
+
+    @property
+    def step_sums(self) -> StepSums:
+        """How long the steps so far have taken."""
+        return self._timer.sums()
+
+    @property
     def num_unfinished(self) -> int:
         return len(self._running)
 
@@ -126,7 +157,10 @@ class VLLMEngine:
             self._resume_grammar(sequence.key, internal_id, saved_token_ids)
 
     def step(self) -> list[StepOutput]:
-        outputs = [self._output(output) for output in self._engine.step()]
+        began = time.perf_counter()
+        results = self._engine.step()
+        self._timer.add(time.perf_counter() - began, self._watch_of_steps.last)
+        outputs = [self._output(output) for output in results]
         return [output for output in outputs if output is not None]
 
     def abort(self, keys: Sequence[int]) -> None:

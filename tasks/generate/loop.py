@@ -4,12 +4,14 @@ The engine is fed from our own queue, a sequence for each that ends, so that it 
 token is in the journal before it is counted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tasks.core.errors import RequestError
-from tasks.core.protocols import Engine, Journal
+from tasks.core.protocols import Engine, Journal, Room
 from tasks.core.request import StepOutput
+from tasks.generate.admission import Unbounded
+from tasks.generate.ahead import Ahead
 from tasks.generate.resume import Work
 
 
@@ -38,16 +40,19 @@ def generate(
     max_num_seqs: int,
     should_stop: Callable[[], bool],
     on_step: Callable[[Tally], None],
+    room: Room | None = None,
 ) -> Tally:
-    """Run all work, at most `max_num_seqs` at once. When asked to stop it returns after the step in flight."""
-    tally = Tally()
-    waiting = iter(work)
+    """Run all work, at most `max_num_seqs` at once and no more than there is `room` for. When asked to stop it returns after
+    the step in flight."""
+    tally, room = Tally(), room or Unbounded()
+    waiting = Ahead(work, lambda work: room.expected_tokens(work.sequence) - len(work.saved_token_ids))
     while not should_stop():
-        _admit(waiting, engine, journal, max_num_seqs, tally)
+        _admit(waiting, engine, journal, max_num_seqs, room, tally)
         if engine.num_unfinished == 0:
             break
         outputs = engine.step()
         journal.append([output for output in outputs if output.error is None])
+        room.note(outputs)
         for output in outputs:
             if output.error is not None:
                 journal.fail(output.key, output.error)
@@ -56,14 +61,19 @@ def generate(
     return tally
 
 
-def _admit(waiting: Iterator[Work], engine: Engine, journal: Journal, max_num_seqs: int, tally: Tally) -> None:
+def _admit(waiting: Ahead, engine: Engine, journal: Journal, max_num_seqs: int, room: Room, tally: Tally) -> None:
     """Fill the engine up from the queue; a sequence that it refuses is a failure, and the next one takes its place."""
-    while engine.num_unfinished < max_num_seqs and (work := next(waiting, None)) is not None:
+    while engine.num_unfinished < max_num_seqs and (work := waiting.peek()) is not None:
+        sequence, num_saved = work.sequence, len(work.saved_token_ids)
+        if not room.fits(sequence, num_saved):
+            break
+        waiting.pop()
         try:
-            engine.add_request(work.sequence, work.saved_token_ids)
+            engine.add_request(sequence, work.saved_token_ids)
         except RequestError as error:
-            journal.fail(work.sequence.key, str(error))
+            journal.fail(sequence.key, str(error))
             tally.failed += 1
             continue
-        journal.begin(work.sequence.key, work.saved_token_ids)
-        tally.resumed_tokens += len(work.saved_token_ids)
+        room.begin(sequence, num_saved)
+        journal.begin(sequence.key, work.saved_token_ids)
+        tally.resumed_tokens += num_saved

@@ -26,6 +26,11 @@ class Layout:
         return self.data / "nightbatch.duckdb"
 
     @property
+    def speed(self) -> Path:
+        """How fast the models' steps were on this machine's devices."""
+        return self.data / "speed"
+
+    @property
     def copies(self) -> Path:
         """Local copies of input from pipes and from elsewhere."""
         return self.data / "tmp" / "inputs"
@@ -71,6 +76,11 @@ class Run:
     @property
     def manifest(self) -> Path:
         return self.home / "manifest.json"
+
+    @property
+    def speed(self) -> Path:
+        """As in the layout; all runs add to it."""
+        return self.home.parent.parent / "speed"
 
     @property
     def groups(self) -> Path:
