@@ -171,3 +171,32 @@ def ranges_of(token_ids: Ints, offsets: Longs, splitters: Ints, splitter_offsets
                 low = middle + 1
         found[row] = low
     return found
+
+
+@_compiled
+def block_hashes(token_ids: Ints, offsets: Longs, shared: Ints, block_size: int) -> tuple[Hashes, Hashes]:
+    """Hashes of full blocks, each with all that stands before it: of those that end before their prompt does, but for those
+    within the first `shared` tokens; and of those that end with it. The first ones row by row, from front to back."""
+    mix, spread = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+    number = 0
+    for row in range(len(shared)):
+        length = offsets[row + 1] - offsets[row]
+        number += max(0, (length - 1) // block_size - shared[row] // block_size)
+    blocks = np.empty(number, np.uint64)
+    ends = np.empty(len(shared), np.uint64)
+    at = last = 0
+    for row in range(len(shared)):
+        length, word = offsets[row + 1] - offsets[row], mix
+        for block in range(length // block_size):
+            begin = offsets[row] + block * block_size
+            for place in range(begin, begin + block_size):
+                word = (word ^ np.uint64(token_ids[place]) * spread) * mix
+                word = word << np.uint64(31) | word >> np.uint64(33)
+            word = _finished(word)
+            if (block + 1) * block_size == length:
+                ends[last] = word
+                last += 1
+            elif block >= shared[row] // block_size:
+                blocks[at] = word
+                at += 1
+    return blocks[:at], ends[:last]

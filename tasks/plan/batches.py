@@ -4,7 +4,7 @@ What is longer than the last bucket's edge, prompt and allowed output together, 
 those of the same group. Each row is in exactly one batch; one that is alone over the budget is a batch by itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tasks.core.config import PlanConfig
 from tasks.core.plan import BUCKETS
+from tasks.plan.bound import reusable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    def take(self, places: NDArray[np.int64]) -> "Rows":
+        """Some of the rows."""
+        return Rows(**{one.name: getattr(self, one.name)[places] for one in fields(self)})
+
+    def reusable(self, block_size: int) -> int:
+        """Prompt tokens that need not be computed, as the row before has them in full blocks."""
+        return int(reusable(self.shared, self.num_prompt, block_size).sum())
 
     @property
     def num_tokens(self) -> NDArray[np.int64]:

@@ -54,6 +54,10 @@ class Labels:
     def request_ids(self, rows: NDArray[np.int64]) -> pa.Array:
         return self._ids.take(pa.array(rows))
 
+    def rows_of(self, request_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Where each of these requests is."""
+        return np.asarray(pc.index_in(pa.array(request_ids, pa.string()), value_set=self._ids), np.int64)
+
     def sampling(self, rows: NDArray[np.int64]) -> pa.Array:
         return self._sampling.take(pa.array(rows))
 
@@ -109,6 +113,11 @@ def _coded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's place in the strings that there are, in their order; -1 for none."""
     encoded = column.unify_dictionaries().combine_chunks()
     return np.asarray(encoded.indices.fill_null(-1), np.int64), encoded.dictionary.to_pylist()
+
+
+def read_plan_rows(path: Path) -> NDArray[np.int64]:
+    """The rows in the prompts' file of the plan's sequences, in order."""
+    return np.asarray(pq.read_table(path, columns=["prompt"], page_checksum_verification=True)["prompt"].combine_chunks())
 
 
 class PlanWriter:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tasks.core.config import PlanConfig
 from tasks.core.plan import BUCKETS, PlannedSequence, bucket_of
+from tasks.forecast.bound_of import bound_of
 from tasks.group.near import Near
 from tasks.plan.batches import batches, buckets
-from tasks.plan.bound import ideal_prefill
 from tasks.plan.make import rows_of, sequences, write_plan
 from tasks.storage.layout import PART, Run
 from tasks.storage.parquet import read_rows
@@ -163,18 +163,22 @@ def plan_of(made: Any, seed: int = 0) -> list[PlannedSequence]:
 @thorough
 @given(rows=ROWS, block_size=st.integers(1, 4))
 def test_the_bound_is_that_of_the_trie(ask: Any, grouped: Any, rows: Any, block_size: int) -> None:
-    """For one source: the distinct full blocks, and of each sequence what lies behind the blocks that it may reuse."""
-    asked = requests(ask, [("a", *row[1:]) for row in rows])
-    made, _ = rows_of(grouped(asked).table)
+    """Over all sources: each distinct full block once, and of each sequence what it cannot reuse."""
+    asked = requests(ask, rows)
+    made = grouped(asked)
     least, seen = 0, set()
-    unique = {content(one) if one.sampling.is_deterministic else i: one for i, one in enumerate(asked)}
-    for one in sorted(unique.values(), key=lambda one: one.prompt):
+    for one in sorted((by_id(asked)[i] for of in made.groups.values() for i in of), key=lambda one: one.prompt):
         for _ in range(one.n):
             blocks = [one.prompt[:end] for end in range(block_size, len(one.prompt) + 1, block_size)]
             usable = [block for block in blocks if len(block) < len(one.prompt)]
             least += len(one.prompt) - block_size * sum(block in seen for block in usable)
             seen.update(blocks)
-    assert ideal_prefill(made.shared, made.num_prompt, made.n, block_size) == least
+    with PromptFile(made.prompts) as file:
+        assert bound_of(file, made.table, block_size) == least
+
+
+def by_id(asked: list[Any]) -> dict[str, Any]:
+    return {one.request_id: one for one in asked}
 
 
 @settings(deadline=None)
