@@ -97,6 +97,18 @@ class Rows:
         str | None,
         typer.Option(help="What a prompt beyond the model's context loses: head, tail or middle; rejected if unset."),
     ] = _ROWS.truncate_prompt
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            help="Fields that the template puts, a line each, where it says {{ fields }}: brand,title; all if unset."
+        ),
+    ] = None
+    reorder_fields: Annotated[
+        bool,
+        typer.Option(
+            "--reorder-fields", help="Put them into the order that lets prompts share the longest beginnings with others."
+        ),
+    ] = _ROWS.reorder_fields
     max_reject_rate: Annotated[
         float,
         typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),

@@ -43,7 +43,8 @@ class RowConfig:
 
     `record_path` leads to the records within nested rows; several have commas between them. `prompt_template` is Jinja2 over
     a row's fields. `truncate_prompt` says what a prompt that is longer than the model's context loses, its head, tail or
-    middle; None rejects it.
+    middle; None rejects it. `fields` are those that the template puts at its place `{{ fields }}`, all of the row's if
+    none; with `reorder_fields` in the order that lets the source's prompts share the longest beginnings.
     """
 
     format: str | None = None
@@ -55,6 +56,8 @@ class RowConfig:
     prompt_template: str | None = None
     system: str | None = None
     truncate_prompt: str | None = None
+    fields: tuple[str, ...] = ()
+    reorder_fields: bool = False
 
     def __post_init__(self) -> None:
         _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
@@ -70,6 +73,16 @@ class RowConfig:
             _check(_is_text(getattr(self, key)), key, getattr(self, key), "text in UTF-8 without a NUL")
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
+        are_names = all(name.strip() and _is_text(name) for name in self.fields)
+        _check(are_names and len(set(self.fields)) == len(self.fields), "fields", list(self.fields), "names, each once")
+        if self.prompt_template is None and self.places_fields:
+            key = "fields" if self.fields else "reorder_fields"
+            raise ConfigError(f"{key} needs a prompt_template with a place for fields: {{{{ fields }}}}")
+
+    @property
+    def places_fields(self) -> bool:
+        """Whether `fields` of the template are certainly ours, and no field of the row's own."""
+        return bool(self.fields) or self.reorder_fields
 
 
 @dataclass(frozen=True, slots=True)
