@@ -7,12 +7,14 @@ depends on the prompts and ids alone, not on files, ranges or threads.
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +62,7 @@ def arrange(
     columns: list[Columns] = []
     ranges = _ranges(sources, parts, scratch, max_tokens_at_once)
     last = (-1, np.empty(0, np.int32))
-    for index, prompts in _ahead(ranges):
+    for index, prompts in _ahead(_sorted_range, ranges):
         before = last[1] if last[0] == index else np.empty(0, np.int32)
         columns.append((np.full(len(prompts), index, np.int32), *_columns(prompts, before)))
         last = (index, prompts.token_ids[prompts.offsets[-2] :].copy())
@@ -82,20 +84,24 @@ def _columns(prompts: Prompts, before: NDArray[np.int32]) -> Columns:
 
 
 Load = Callable[[], Prompts]
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 
-def _ahead(ranges: Iterator[tuple[int, Load]]) -> Iterator[tuple[int, Prompts]]:
-    """The ranges, sorted, in their order; two are worked on while one is written."""
-    pending: deque[tuple[int, Future[Prompts]]] = deque()
+def _ahead(work: Callable[[_In], _Out], items: Iterable[_In]) -> Iterator[_Out]:
+    """What work makes of each item, in order; two are worked on while one is used."""
+    pending: deque[Future[_Out]] = deque()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        for index, load in ranges:
-            pending.append((index, pool.submit(_sorted, load)))
+        for item in items:
+            pending.append(pool.submit(work, item))
             if len(pending) > _WORKERS:
-                at, done = pending.popleft()
-                yield at, done.result()
+                yield pending.popleft().result()
         while pending:
-            at, done = pending.popleft()
-            yield at, done.result()
+            yield pending.popleft().result()
+
+
+def _sorted_range(item: tuple[int, Load]) -> tuple[int, Prompts]:
+    return item[0], _sorted(item[1])
 
 
 def _sorted(load: Load) -> Prompts:
@@ -138,17 +144,23 @@ def _split(parts: Sequence[PartFacts], number: int, scratch: Path) -> list[Path]
     """The requests of these parts in files by the range of the order that they are in."""
     splitters = _splitters(parts, number)
     paths = [scratch / f"range-{i:05d}.arrow" for i in range(len(splitters) + 1)]
+    groups = ((part, i) for part in parts for i in range(part.num_row_groups))
     with ExitStack() as stack:
         writers = [stack.enter_context(prompt_writer(path, "lz4")) for path in paths]
-        for prompts in (prompts for part in parts for prompts in read_prompts(part.path)):
-            ranges = ranges_of(prompts.token_ids, prompts.offsets, splitters.token_ids, splitters.offsets)
-            order = np.argsort(ranges, kind="stable")
-            sorted_ = prompts.with_rows(order, *gather(prompts.token_ids, prompts.offsets, order))
-            ends = np.searchsorted(ranges[order], np.arange(len(paths) + 1))
-            for i, writer in enumerate(writers):
-                if ends[i] < ends[i + 1]:
-                    writer.append(sorted_.slice(ends[i], ends[i + 1]))
+        for pieces in _ahead(partial(_divided, splitters), groups):
+            for i, piece in pieces:
+                writers[i].append(piece)
     return [path for path in paths if _has_rows(path)]
+
+
+def _divided(splitters: Prompts, group: tuple[PartFacts, int]) -> list[tuple[int, Prompts]]:
+    """A row group's requests by range."""
+    prompts = joined(list(read_prompts(group[0].path, [group[1]])))
+    ranges = ranges_of(prompts.token_ids, prompts.offsets, splitters.token_ids, splitters.offsets)
+    order = np.argsort(ranges, kind="stable")
+    ordered = prompts.with_rows(order, *gather(prompts.token_ids, prompts.offsets, order))
+    ends = np.searchsorted(ranges[order], np.arange(len(splitters) + 2)).tolist()
+    return [(i, ordered.slice(begin, end)) for i, (begin, end) in enumerate(pairwise(ends)) if begin < end]
 
 
 def _has_rows(path: Path) -> bool:

@@ -28,8 +28,8 @@ class Prefix:
 
 
 def top_prefixes(shared: NDArray[np.int32], number: int, least_tokens: int) -> list[Prefix]:
-    """The prefixes of one source of at least so many tokens that spare the most; a longer one counts for what it adds to that
-    within it, and is left out when that is less than `least_tokens`.
+    """The prefixes of one source that spare the most, of at least `least_tokens`; a longer one counts for what it adds to
+    the one within it, and is left out when that is less.
 
     `shared[i]` is what row i has in common with the row before. A prefix is an interval of rows whose neighbours all have at
     least so much in common: those are the inner nodes of the trie (Kasai et al. 2001 walk them with a stack).
