@@ -48,6 +48,11 @@ class SmallerCache:
         self._engine = engine
         self._held: list[Any] = []
 
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody holds."""
+        return int(self._pool.get_num_free_blocks())
+
     def resize(self, num_blocks: int) -> None:
         """Forget all that is cached, and have so many blocks from now on. Raises ValueError if the engine has fewer."""
         self._pool.free_blocks(reversed(self._held))

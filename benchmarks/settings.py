@@ -19,8 +19,8 @@ from tasks.core.plan import PlannedSequence
 from tasks.engine.vllm import VLLMEngine
 
 NAME = "settings"
-SIZES = (32, 64, 128, 256)
-WORK = {"decode": (256, 16, 32), "prefill": (32, 4, 512)}
+SIZES = (32, 64, 96, 128)
+WORK = {"decode": (128, 16, 32), "prefill": (24, 4, 512)}
 """Sequences, output tokens and prompt tokens of each kind of work."""
 
 Steps = list[tuple[float, ...]]
@@ -39,7 +39,7 @@ def drain(engine: VLLMEngine, sequences: list[PlannedSequence], in_flight: int, 
     return time.perf_counter() - began
 
 
-def measure(engine: VLLMEngine, kind: str, rounds: int, steps: Steps) -> list[Result]:
+def measure(engine: VLLMEngine, kind: str, rounds: int, steps: Steps, keep: Path | None) -> list[Result]:
     """Speed by sequences in flight, against 64 of them."""
     number, max_tokens, num_prompt = WORK[kind]
     seconds: dict[int, list[float]] = {size: [] for size in SIZES}
@@ -50,6 +50,9 @@ def measure(engine: VLLMEngine, kind: str, rounds: int, steps: Steps) -> list[Re
             work = make_sequences(number, max_tokens, num_prompt=num_prompt, seed=1000 * turn + size)
             seconds[size].append(drain(engine, work, size, steps))
             sys.stderr.write(f"{kind} {size}: {seconds[size][-1]:.2f} s\n")
+            sys.stderr.flush()
+            if keep:
+                np.save(keep, np.array(steps))
     found = []
     for size in SIZES:
         ratio = interval([at_64 / at for at, at_64 in zip(seconds[size], seconds[64], strict=True)])
@@ -69,9 +72,7 @@ def main() -> None:
     engine, steps, found = open_engine(max(SIZES)), list[tuple[float, ...]](), []
     drain(engine, make_sequences(64, 8), 64, [])
     for kind in arguments.kinds:
-        found += measure(engine, kind, arguments.rounds, steps)
-    if arguments.steps:
-        np.save(arguments.steps, np.array(steps))
+        found += measure(engine, kind, arguments.rounds, steps, arguments.steps)
     if arguments.dry:
         sys.stdout.writelines(
             f"{one.measure}: {one.value:.3f} [{one.low:.3f}, {one.high:.3f}] {one.detail}\n" for one in found

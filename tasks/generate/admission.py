@@ -21,10 +21,13 @@ from tasks.core.step import KVShape
 from tasks.generate.lengths import LengthClasses, bin_of, places, scale_of
 from tasks.generate.neighbours import InFlight, Neighbours
 
-CAUTION = 2.5
+CAUTION = 2.75
+_ALIKE = 2.0
+"""The variance of lengths that nobody predicted counts for more: neighbours in the plan are alike, and err together."""
 _NUM_LIMITS = 8
-_REFRESH_SHARE = 32
-"""With so many in flight all are looked at anew at every second step at most, with twice as many at every third ..."""
+_LOOK_EVERY = 8
+_ENDED_SHARE = 32
+"""All that is in flight is looked at anew when more than this part of it has ended, or so many steps have passed."""
 
 Floats = NDArray[np.float64]
 _AHEAD: Floats = np.concatenate([[0.0, 1.0, 2.0, 4.0], 8 * 2.0 ** (np.arange(23) / 2)])
@@ -40,6 +43,7 @@ class KVAdmission:
         self._flight = Neighbours(shape.block_size)
         self._steps = 0
         self._looked = 0
+        self._ended = 0
         self._asked: InFlight | None = None
         self._refused: int | None = None
         self._is_stale = True
@@ -52,10 +56,8 @@ class KVAdmission:
         """Whether a sequence with so many saved tokens may join what is in flight now; always when nothing is."""
         if not self._flight.by_key:
             return True
-        passed = self._steps - self._looked
-        if self._is_stale or passed > len(self._flight.by_key) // _REFRESH_SHARE:
-            self._refresh()
-            passed, self._refused = 0, None
+        if self._is_stale or self._is_due:
+            self._look()
         if self._refused == sequence.key:
             return False
         one, last = self._entry(sequence, num_saved), self._flight.last
@@ -65,7 +67,7 @@ class KVAdmission:
             mean = mean + also * (1 - self._running([last])[0])
         likely = self._mean + mean + self._caution * np.sqrt(self._variance + variance)
         peak = np.minimum(likely, self._most + most)
-        if peak[self._times >= passed].max(initial=0.0) <= self._shape.num_blocks:
+        if peak[self._times >= self._steps - self._looked].max(initial=0.0) <= self._shape.num_blocks:
             return True
         self._refused = sequence.key
         return False
@@ -105,20 +107,28 @@ class KVAdmission:
         prompt = sequence.prompt_token_ids
         shared = self._flight.shared_with_last(prompt)
         limit = sequence.sampling.max_tokens
-        return InFlight(sequence.key, len(prompt), num_saved, limit, class_, scale, bin_of(num_saved * scale), shared)
+        is_predicted = sequence.predicted_tokens is not None
+        bin_ = bin_of(num_saved * scale)
+        return InFlight(sequence.key, len(prompt), num_saved, limit, class_, scale, bin_, is_predicted, shared)
 
     def _end(self, one: InFlight, *, by_itself: bool) -> None:
         self._reach(one, bin_of(one.num_tokens * one.scale))
         if by_itself:
             self._lengths.end(one.class_, one.bin)
+        self._ended += 1
         self._flight.leave(one)
+
+    @property
+    def _is_due(self) -> bool:
+        share = len(self._flight.by_key) // _ENDED_SHARE
+        return self._ended > share or self._steps - self._looked >= _LOOK_EVERY
 
     def _reach(self, one: InFlight, bin_: int) -> None:
         if bin_ > one.bin:
             self._lengths.reach(one.class_, one.bin + 1, bin_)
             one.bin = bin_
 
-    def _refresh(self) -> None:
+    def _look(self) -> None:
         """Look at all that is in flight anew."""
         flight = list(self._flight.by_key.values())
         for one in flight:
@@ -128,7 +138,7 @@ class KVAdmission:
         limits = left[np.linspace(0, len(left) - 1, _NUM_LIMITS).astype(int)]
         self._times = np.concatenate([_AHEAD, limits])
         self._mean, self._variance, self._most = self._forecast(flight)
-        self._is_stale, self._looked = False, self._steps
+        self._is_stale, self._looked, self._ended, self._refused = False, self._steps, 0, None
 
     def _count(self, need: tuple[Floats, Floats, Floats]) -> None:
         """Add it to the sums. An end is not taken out of them: it was foreseen, so that counting it again would make the
@@ -144,7 +154,8 @@ class KVAdmission:
         not_own = also + np.array([one.shared for one in flight])
         blocks = np.ceil((tokens + self._times) / self._shape.block_size) - not_own[:, None]
         kept, held = float(also.sum()), running * blocks
-        return kept + held.sum(axis=0), (held * (blocks - held)).sum(axis=0), kept + ((running > 0) * blocks).sum(axis=0)
+        alike = np.array([1.0 if one.is_predicted else _ALIKE for one in flight])
+        return kept + held.sum(axis=0), alike @ (held * (blocks - held)), kept + ((running > 0) * blocks).sum(axis=0)
 
     def _running(self, flight: Sequence[InFlight]) -> Floats:
         """The chance of each that it still runs at the times looked at."""

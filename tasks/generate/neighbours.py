@@ -26,6 +26,7 @@ class InFlight:
     class_: int
     scale: float
     bin: int
+    is_predicted: bool = False
     shared: int = 0
     before: "InFlight | None" = None
     behind: "InFlight | None" = None

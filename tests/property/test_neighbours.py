@@ -31,7 +31,7 @@ def play(prompts: list[tuple[int, ...]], leaving: list[bool]) -> tuple[Neighbour
             gone = list(left)[key % len(left)]
             flight.leave(flight.by_key[gone])
             del left[gone]
-        flight.join(InFlight(key, len(prompt), 0, 9, 0, 1.0, 0, flight.shared_with_last(prompt)), prompt)
+        flight.join(InFlight(key, len(prompt), 0, 9, 0, 1.0, 0, shared=flight.shared_with_last(prompt)), prompt)
         left[key] = prompt
     return flight, list(left.values())
 

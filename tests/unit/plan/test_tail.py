@@ -46,7 +46,9 @@ def test_little_is_moved() -> None:
 
 def test_without_predictions_nothing_is_moved() -> None:
     """What is not known is not guessed."""
-    cost, duration = full_rate(np.full(500, 100), np.full(500, np.nan), num_in_flight=32, prefill_token_s=1e-4, step_s=0.05)
+    cost, duration = full_rate(
+        np.full(500, 100), np.full(500, np.nan), np.full(500, np.nan), num_in_flight=32, prefill_token_s=1e-4, step_s=0.05
+    )
     assert list(tail_order(cost, duration)) == list(range(500))
     assert list(tail_order(np.array([]), np.array([]))) == []
 
@@ -55,7 +57,9 @@ def test_only_what_is_known_is_moved() -> None:
     """A long one with a prediction is moved ahead of others that have none; these keep their order."""
     predicted = np.full(400, np.nan)
     predicted[[10, 20, 30]], predicted[-1] = 50.0, 1500.0
-    cost, duration = full_rate(np.full(400, 100), predicted, num_in_flight=16, prefill_token_s=1e-4, step_s=0.05)
+    cost, duration = full_rate(
+        np.full(400, 100), predicted, 2 * predicted, num_in_flight=16, prefill_token_s=1e-4, step_s=0.05
+    )
     order = tail_order(cost, duration)
     place = int(np.flatnonzero(order == 399)[0])
     assert place < 399
