@@ -190,7 +190,8 @@ def plan(job: Job, dataset: Dataset, display: Display) -> int:
         from tasks.storage.prompts import PromptFile
 
         groups = read_groups(job.run.groups)
-        planned = sequences(groups, job.config.plan, ranks(groups.sources, partial(_urgency, job)))
+        urgency = ranks(groups.sources, partial(_urgency, job))
+        planned = sequences(groups, job.config.plan, urgency, job.config.engine.max_num_seqs or 64)
         with PromptFile(job.run.prompts) as prompts:
             labels = Labels(prompts)
         with replacing_dir(job.run.plan.parent) as folder:

@@ -126,7 +126,9 @@ def _ranges(
         if number < 2:
             yield index, partial(_load_parts, of_source)
         else:
-            yield from ((index, partial(_load_file, path)) for path in _split(of_source, number, scratch))
+            own = scratch / str(index)  # the ranges of the source before may not have been read yet
+            own.mkdir()
+            yield from ((index, partial(_load_file, path)) for path in _split(of_source, number, own))
 
 
 def _load_parts(parts: Sequence[PartFacts]) -> Prompts:

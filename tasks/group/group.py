@@ -21,8 +21,8 @@ from tasks.storage.prompts import PromptFile, part_facts, prompt_writer
 
 FindNear = Callable[[str, frozenset[str]], Mapping[str, Near]]
 """Of a source those of the named requests that are merged into another one of them."""
-Predict = Callable[[Arranged], NDArray[np.int32]]
-"""The likely length of each row's answer in tokens; -1 where nothing is known."""
+Predict = Callable[[Arranged, PromptFile], NDArray[np.int32]]
+"""The likely length of each row's answer in tokens, and one that hardly any exceeds, shape (2, rows); -1 is not known."""
 
 
 def group(
@@ -43,11 +43,11 @@ def group(
         arranged = arrange(facts, writer, Path(scratch), max_tokens_at_once=max_tokens_at_once, on_rows=on_rows)
     with PromptFile(prompts) as file:
         labels = Labels(file)
+        known = predict(arranged, file) if predict else np.full((2, len(arranged.source)), -1, np.int32)
     original = originals(arranged.hashes, arranged.is_deterministic, ranks(arranged.sources, urgency_of)[arranged.source])
     similarity = np.full(len(original), np.nan, np.float32)
     if find_near is not None:
         _merge_near(arranged, labels, original, similarity, find_near)
-    known = predict(arranged) if predict else np.full(len(original), -1, np.int32)
     made = _table(arranged, original, similarity, known, settings)
     write_groups(table, made, labels)
     return made
@@ -102,7 +102,8 @@ def _table(
         shared_tokens=shared,
         n=arranged.n,
         max_tokens=arranged.max_tokens,
-        predicted_tokens=predicted,
+        predicted_tokens=predicted[0],
+        upper_tokens=predicted[1],
     )
 
 

@@ -19,7 +19,8 @@ from tasks.plan.bound import reusable
 class Rows:
     """Requests to be answered, in trie order, by columns of one length: `source` and `group` are indices that rise along the
     rows, `shared` is the number of tokens in common with the row before, `num_prompt` and `max_tokens` are lengths in
-    tokens, `predicted` the answer's likely length (-1: not known), `n` the number of choices."""
+    tokens, `predicted` the answer's likely length and `upper` one that it hardly exceeds (-1: not known), `n` the number of
+    choices."""
 
     source: NDArray[np.int32]
     group: NDArray[np.int64]
@@ -27,6 +28,7 @@ class Rows:
     num_prompt: NDArray[np.int32]
     max_tokens: NDArray[np.int32]
     predicted: NDArray[np.int32]
+    upper: NDArray[np.int32]
     n: NDArray[np.int32]
 
     def __len__(self) -> int:

@@ -15,11 +15,16 @@ from tasks.core.config import PlanConfig
 from tasks.core.errors import DamageError
 from tasks.core.request import SamplingParams, derived_seed, is_sampled, sequence_key
 from tasks.plan.batches import Batches, Rows, batches, buckets
+from tasks.plan.tail import full_rate, tail_order
 from tasks.plan.turns import in_turns
 from tasks.storage.planned import GroupTable, Labels, plan_writer
 
 _AT_ONCE = 1 << 16
+_PREFILL_STEPS = 1 / 512
+"""What a prompt token costs, in steps of a full engine: between a 300th on the CPU and a 1,000th on large GPUs."""
 _SOME_SEED = 0x5EED_5EED_5EED
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +50,39 @@ def rows_of(groups: GroupTable) -> tuple[Rows, NDArray[np.int64]]:
         num_prompt=groups.prompt_tokens[kept],
         max_tokens=groups.max_tokens[kept],
         predicted=groups.predicted_tokens[kept],
+        upper=groups.upper_tokens[kept],
         n=groups.n[kept],
     )
     return rows, kept
 
 
-def sequences(groups: GroupTable, config: PlanConfig, urgency: NDArray[np.int32]) -> Sequences:
-    """Every sequence in the order of the night; `urgency` is of each of the groups' sources, the smaller the sooner."""
+def sequences(groups: GroupTable, config: PlanConfig, urgency: NDArray[np.int32], num_in_flight: int = 64) -> Sequences:
+    """Every sequence in the order of the night; `urgency` is of each of the groups' sources, the smaller the sooner, and
+    `num_in_flight` what the engine has in flight when it is full."""
     rows, kept = rows_of(groups)
     units = batches(rows, config)
     order, batch = _rows_in_order(units, in_turns(rows, units, urgency))
     times = rows.n[order]
     first = np.cumsum(times) - times
     choice = np.arange(int(times.sum())) - np.repeat(first, times)
-    return Sequences(np.repeat(kept[order], times), choice.astype(np.int32), np.repeat(batch, times))
+    row = np.repeat(order, times)
+    last = _with_full_end(rows, row, choice, urgency, num_in_flight)
+    return Sequences(kept[row][last], choice[last].astype(np.int32), np.repeat(batch, times)[last])
+
+
+def _with_full_end(rows: Rows, row: Ints, choice: Ints, urgency: NDArray[np.int32], num_in_flight: int) -> Ints:
+    """The order of the sequences in which the night's end runs full, as their places; the most urgent ones stay where they
+    are, as only those that are the least urgent of all are moved."""
+    level = urgency[rows.source[row]]
+    begin = int(np.searchsorted(level, level[-1])) if len(level) else 0
+    moved = row[begin:]
+    prefill = np.where(choice[begin:] > 0, 0, rows.num_prompt[moved] - rows.shared[moved])
+    known = rows.predicted[moved] >= 0
+    predicted, upper = (np.where(known, of[moved], np.nan) for of in (rows.predicted, rows.upper))
+    cost, duration = full_rate(
+        prefill, predicted, upper, num_in_flight=num_in_flight, prefill_token_s=_PREFILL_STEPS, step_s=1.0
+    )
+    return np.append(np.arange(begin), begin + tail_order(cost, duration))
 
 
 def _rows_in_order(units: Batches, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -69,6 +69,7 @@ GROUPS = pa.schema(
         ("n", pa.int32()),
         ("max_tokens", pa.int32()),
         ("predicted_tokens", pa.int32()),
+        ("upper_tokens", pa.int32()),
         ("duplicate_of", pa.string()),
         ("similarity", pa.float32()),
     ]

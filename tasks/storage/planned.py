@@ -17,15 +17,16 @@ from tasks.storage.parquet import GROUPS, PLAN, writing_table
 from tasks.storage.prompts import PromptFile
 
 _ROWS_AT_ONCE = 1 << 16
-_NUMBERS = ("prompt_tokens", "shared_tokens", "n", "max_tokens", "predicted_tokens")
+_NUMBERS = ("prompt_tokens", "shared_tokens", "n", "max_tokens", "predicted_tokens", "upper_tokens")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTable:
     """All requests of a run in trie order, by columns of one length. `source` and `group` are places in `sources` and
     `group_ids`; the group of a copy is -1, and its `original` another row. `shared_tokens` is what a prompt has in common
-    with the one before it that is answered itself, in the same source. A `predicted_tokens` of -1 is not known; a
-    `similarity` that is not a number is that of no near-duplicate."""
+    with the one before it that is answered itself, in the same source. `predicted_tokens` is the likely length
+    of the answer and `upper_tokens` one that hardly any such answer exceeds; -1 is not known. A `similarity` that is not a
+    number is that of no near-duplicate."""
 
     sources: Sequence[str]
     group_ids: Sequence[str]
@@ -38,6 +39,7 @@ class GroupTable:
     n: NDArray[np.int32]
     max_tokens: NDArray[np.int32]
     predicted_tokens: NDArray[np.int32]
+    upper_tokens: NDArray[np.int32]
 
     @property
     def is_copy(self) -> NDArray[np.bool_]:
@@ -80,6 +82,7 @@ def write_groups(path: Path, table: GroupTable, labels: Labels) -> None:
                 "duplicate_of": labels.request_ids(np.where(is_copy, original, rows)).filter(pa.array(is_copy)),
                 "similarity": pa.array(table.similarity[part], mask=np.isnan(table.similarity[part])),
                 "predicted_tokens": _known(table.predicted_tokens[part]),
+                "upper_tokens": _known(table.upper_tokens[part]),
             }
             places = np.cumsum(is_copy) - 1
             columns["duplicate_of"] = columns["duplicate_of"].take(pa.array(places, mask=~is_copy))

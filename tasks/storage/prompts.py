@@ -88,7 +88,7 @@ def joined(pieces: Sequence[Prompts]) -> Prompts:
     return Prompts(
         np.concatenate([np.empty(0, np.int32), *(piece.token_ids for piece in pieces)]),
         np.concatenate([*offsets, starts[-1:]]),
-        labels[0] if labels else LABELS.empty_table().to_batches()[0],
+        labels[0] if labels else pa.RecordBatch.from_pylist([], schema=LABELS),
     )
 
 

@@ -189,7 +189,17 @@ def test_the_groups_table_is_what_was_grouped(ask: Any, grouped: Any, rows: Any)
     known, again = made.table, read_groups(made.folder / "groups.parquet")
     assert [*again.sources] == [*known.sources]
     assert [*again.group_ids] == [*known.group_ids]
-    for name in ("source", "group", "original", "prompt_tokens", "shared_tokens", "n", "max_tokens", "predicted_tokens"):
+    for name in (
+        "source",
+        "group",
+        "original",
+        "prompt_tokens",
+        "shared_tokens",
+        "n",
+        "max_tokens",
+        "predicted_tokens",
+        "upper_tokens",
+    ):
         assert (getattr(again, name) == getattr(known, name)).all(), name
 
 

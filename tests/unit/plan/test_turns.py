@@ -20,7 +20,7 @@ def night(sizes: list[list[tuple[int, int]]]) -> tuple[Rows, Batches]:
     flat = [(of, length, shared if i else 0) for of, rows in enumerate(sizes) for i, (length, shared) in enumerate(rows)]
     source, lengths, shared = (np.array(column, np.int32) for column in zip(*flat, strict=True))
     ones = np.ones(len(flat), np.int32)
-    rows = Rows(source, np.arange(len(flat)), np.minimum(shared, lengths), lengths, ones, -ones, ones)
+    rows = Rows(source, np.arange(len(flat)), np.minimum(shared, lengths), lengths, ones, -ones, -ones, ones)
     return rows, batches(rows, PlanConfig(max_batch_seqs=1))
 
 
