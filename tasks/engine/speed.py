@@ -14,7 +14,7 @@ from tasks.storage.atomic import read_json, write_json
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the time of a step depends on. With another software the measurements begin anew."""
+    """What the time of a step depends on; `model` is the name of its folder. With other software it begins anew."""
 
     model: str
     dtype: str

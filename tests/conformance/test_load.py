@@ -7,6 +7,7 @@ import pytest
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import SamplingParams, sequence_key
 from tasks.core.step import StepLoad
+from tasks.engine.models import resolve_model
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]  # vLLM's and torch's own
 
@@ -61,4 +62,5 @@ def test_the_time_of_steps_is_measured(vllm_engine: Any) -> None:
     time = vllm_engine.step_sums.fit()
     assert time.num_steps >= 24
     assert time.seconds(steps=1, prefill_tokens=64, decode_tokens=8, context_tokens=300) > 0
-    assert (vllm_engine.identity.model, vllm_engine.identity.dtype) == ("SmolLM2-135M-Instruct", "float32")
+    model = resolve_model("SmolLM2-135M-Instruct").path.name
+    assert (vllm_engine.identity.model, vllm_engine.identity.dtype) == (model, "float32")
