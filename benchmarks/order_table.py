@@ -31,6 +31,25 @@ def print_table(measured: Measured) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
+def print_counts(measured: Measured) -> None:
+    """One line for each order of each suite: what it computed, without times."""
+    lines = [f"{'suite':5} {'order':18} {'steps':>8} {'computed':>9} {'/ideal':>7} {'cached/optimum':>14} {'preempted':>9}"]
+    for name, suite in measured.items():
+        least = _computed(suite, "ideal")
+        for order in (order for order in SHOWN if order in suite["rounds"]):
+            run, computed = suite["rounds"][order][0], _computed(suite, order)
+            cached = run["hit"] / max(1, suite["cacheable_tokens"])
+            counts = f"{run['steps']:8} {computed:9} {computed / least:7.3f} {cached:14.4f} {run['preemptions']:9}"
+            lines.append(f"{name:5} {order:18} {counts}")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _computed(suite: dict[str, Any], order: str) -> int:
+    """Prompt tokens that had to be computed."""
+    run = suite["rounds"][order][0]
+    return int(run["queried"] - run["hit"])
+
+
 def _line(name: str, suite: dict[str, Any], order: str) -> str:
     runs = suite["rounds"][order]
     cached = runs[0]["hit"] / max(1, suite["cacheable_tokens"])

@@ -1,14 +1,21 @@
 """The orders in which a suite's requests may go to the engine, ours and the ones it is measured against."""
 
+import tempfile
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop
 from itertools import pairwise, takewhile
+from pathlib import Path
+
+import numpy as np
 
 from benchmarks.suites import Item, Suite
 from tasks.core.config import GroupConfig, PlanConfig
-from tasks.engine.models import resolve_encoder
-from tasks.group.prefix import Grouping, group
-from tasks.plan.pack import pack
+from tasks.core.request import SamplingParams
+from tasks.group.group import group
+from tasks.plan.make import sequences
+from tasks.storage.parquet import REQUESTS, writing_table
+from tasks.storage.planned import Labels
+from tasks.storage.prompts import PromptFile
 
 BUFFER, MIN_BUCKET, THRESHOLD = 5000, 16, 0.33
 """Of the streaming scheduler that `buckets` is a re-implementation of: Daft's prefix bucketing, at its defaults."""
@@ -66,27 +73,43 @@ def _differ(one: Item, other: Item) -> bool:
 def our_order(suite: Suite) -> list[Item]:
     """The order of nightbatch's plan; a duplicate follows the request whose answer it would share."""
     items = {item.request_id: item for item in suite.items}
-    grouping = _grouping(suite)
+    planned, duplicate_of = _planned(suite)
     copies: dict[str, list[Item]] = {}
-    for copy, original in sorted(grouping.duplicate_of.items()):
+    for copy, original in sorted(duplicate_of.items()):
         copies.setdefault(original, []).append(items[copy])
-    batches = pack(grouping.groups, PlanConfig())
-    planned = [items[member.request_id] for batch in batches for member in batch.members]
-    return [one for item in planned for one in (item, *copies.get(item.request_id, ()))]
+    return [one for request_id in planned for one in (items[request_id], *copies.get(request_id, ()))]
 
 
 def without_copies(suite: Suite) -> list[Item]:
     """Our order with each answer generated once."""
-    copies = _grouping(suite).duplicate_of
-    return [item for item in our_order(suite) if item.request_id not in copies]
+    items = {item.request_id: item for item in suite.items}
+    return [items[request_id] for request_id in _planned(suite)[0]]
 
 
-def _grouping(suite: Suite) -> Grouping:
-    from tasks.group.semantic import SentenceEncoder
+def _planned(suite: Suite) -> tuple[list[str], dict[str, str]]:
+    """The request ids in the order of the plan, and each duplicate's original, by the stages themselves."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sources = sorted({item.source for item in suite.items})
+        parts = [_write_part(folder / f"{i}.parquet", suite, source) for i, source in enumerate(sources)]
+        groups = group(parts, folder / "groups.parquet", folder / "prompts.arrow", GroupConfig(), lambda _: (0, 0.0))
+        planned = sequences(groups, PlanConfig(), np.zeros(len(sources), np.int32))
+        with PromptFile(folder / "prompts.arrow") as prompts:
+            ids = Labels(prompts).request_ids(np.arange(len(groups.source))).to_pylist()
+    copies = np.flatnonzero(groups.is_copy).tolist()
+    return [ids[row] for row in planned.row.tolist()], {ids[row]: ids[groups.original[row]] for row in copies}
 
-    settings = GroupConfig()
-    members = [item.member() for item in suite.items]
-    return group(members, lambda: SentenceEncoder(resolve_encoder(settings.encoder).path), settings)
+
+def _write_part(path: Path, suite: Suite, source: str) -> Path:
+    """The source's requests as ingest would have written them."""
+    nothing = dict.fromkeys(REQUESTS.names)
+    with writing_table(path, REQUESTS) as table:
+        for item in (one for one in suite.items if one.source == source):
+            sampling = SamplingParams(max_tokens=item.max_tokens, ignore_eos=True).to_json()
+            told = {"request_id": item.request_id, "source": source, "sampling": sampling, "n": 1}
+            told |= {"max_tokens": item.max_tokens, "prompt_tokens": len(item.prompt_token_ids)}
+            table.append(nothing | told | {"prompt_token_ids": item.prompt_token_ids})
+    return path
 
 
 ORDERS: dict[str, Order] = {"arrival": arrival, "sort": full_sort, "buckets": buckets, "ours": our_order}

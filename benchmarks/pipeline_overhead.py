@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -34,6 +35,7 @@ from tasks.journal.replay import replay_run
 from tasks.journal.writer import TokenJournal
 from tasks.storage.layout import Run
 from tasks.storage.parquet import PLAN, read_rows, write_table
+from tasks.storage.prompts import LABELS, Prompts, prompt_writer
 from tasks.worker import read_plan
 
 NAME = "pipeline_overhead"
@@ -61,7 +63,7 @@ def ours(engine: VLLMEngine, run: Run, requests: list[dict[str, Any]], tokenizer
     """What a run does once its engine is ready; the number of output tokens."""
     with open(os.devnull, "wb") as listener, TokenJournal(run.journals, 0, _RUN, sync_interval_s=1.0) as journal:
         report = Reporter(listener.fileno())
-        work = remaining(read_plan(run.plan), {}, engine.continues_exactly)
+        work = remaining(read_plan(run), {}, engine.continues_exactly)
         generate(
             work,
             WatchedEngine(engine, report),
@@ -72,7 +74,7 @@ def ours(engine: VLLMEngine, run: Run, requests: list[dict[str, Any]], tokenizer
         )
     known = replay_run(run.journals, _RUN.hex())
     rows: dict[str, list[Any]] = {}
-    for row in read_rows(run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
+    for row in read_rows(run.plan, [name for name in PLAN.names if name != "prompt"]):
         rows.setdefault(row["request_id"], []).append(row)
     return collect(requests, rows, {}, {}, known.progress, tokenizer, run, MODEL).output_tokens
 
@@ -93,11 +95,17 @@ def write_plan(run: Run, sequences: list[PlannedSequence]) -> list[dict[str, Any
             "predicted_tokens": None,
             "prompt_tokens": len(sequence.prompt_token_ids),
             "sampling": sequence.sampling.to_json(),
-            "prompt_token_ids": sequence.prompt_token_ids,
+            "prompt": i,
         }
         for i, sequence in enumerate(sequences)
     ]
     write_table(run.plan.parent, PLAN, rows)
+    tokens = np.array([token for sequence in sequences for token in sequence.prompt_token_ids], np.int32)
+    offsets = np.cumsum([0, *(len(sequence.prompt_token_ids) for sequence in sequences)])
+    labels = [{"request_id": row["request_id"], "sampling": row["sampling"], "n": 1} for row in rows]
+    run.prompts.parent.mkdir(parents=True)
+    with prompt_writer(run.prompts) as writer:
+        writer.append(Prompts(tokens, offsets, pa.RecordBatch.from_pylist(labels, schema=LABELS)))
     return [
         {"request_id": row["request_id"], "custom_id": row["request_id"], "source": "s", "file": "f", "line": 1, "n": 1}
         for row in rows

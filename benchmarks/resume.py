@@ -108,7 +108,7 @@ def own_work_s(run: Run) -> list[float]:
     for _ in range(11):
         began = time.perf_counter()
         known = replay_run(run.journals, _RUN.hex())
-        work = remaining(read_plan(run.plan, known.ended), known.progress, lambda sampling: True)
+        work = remaining(read_plan(run, known.ended), known.progress, lambda sampling: True)
         list(islice(work, 8))
         journal = TokenJournal(run.journals, 0, _RUN)
         times.append(time.perf_counter() - began)

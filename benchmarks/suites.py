@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks.texts import SAMPLES, Texts
-from tasks.core.plan import GroupMember, PlannedSequence
+from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams, sequence_key
 from tasks.engine.kv_pool import next_hash
@@ -43,11 +43,6 @@ class Item:
     max_tokens: int
     true_tokens: int
     row: tuple[tuple[str, str], ...] = ()
-
-    def member(self) -> GroupMember:
-        """What grouping and planning see."""
-        params = SamplingParams(max_tokens=self.max_tokens, ignore_eos=True)
-        return GroupMember(self.request_id, self.source, self.text, self.prompt_token_ids, params)
 
     def sequence(self) -> PlannedSequence:
         """What goes to the engine, with the true length enforced."""
@@ -242,7 +237,7 @@ def _heavy_tails(texts: Texts, scale: float) -> list[_Draft]:
     for source in range(3):
         system = f"You are the clerk of department {source}. Answer politely and completely."
         asked = [f"Kind {source}-{kind}: {kinds.choice(_KINDS)}" for kind in range(4)]
-        for i in range(round(30 * scale)):
+        for i in range(round(40 * scale)):
             median, deviation = _TAILS[i % 4]
             length = round(median * (1 + source / 2) * rng.lognormvariate(0, deviation))
             text = f"{asked[i % 4]} {texts.passage(100)}"
@@ -277,7 +272,7 @@ _SUITES: dict[str, tuple[Callable[[Texts, float], list[_Draft]], float]] = {
     "S1": (_templates_and_documents, 0.25),
     "S2": (_table, 0.25),
     "S3": (_nothing_shared, 0.5),
-    "S4": (_heavy_tails, 0.4),
+    "S4": (_heavy_tails, 0.25),
     "S5": (_with_copies, 0.25),
 }
 """Each suite's maker and its share of KV cache."""

@@ -114,6 +114,48 @@ def ingest(
 
 @app.command()
 @takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
+def plan(
+    files: Annotated[list[str], typer.Argument(metavar="FILES...", help="Files, folders, patterns or URLs, as for run.")],
+    rows: Rows,
+    answers: Answers,
+    groups: Groups,
+    engine: Engine,
+    places: Places,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Also draw lengths by source and what orders reach: .png, .svg, .pdf."),
+    ] = None,
+    as_json: Json = False,
+) -> int:
+    """Say what a run of these files would be, without an engine: rejects, lengths, what prompts share, time.
+
+    Reads, groups and plans as run would, and sends the plan, the input's own order and a plain sort through a simulated
+    engine, beside the least that any order can reach.
+
+    Examples: nightbatch plan requests.jsonl --max-tokens 128; nightbatch plan data/inbox --plot night.png
+    """
+    from tasks.forecast.forecast import forecast
+    from tasks.forecast.plot import check_plot, plot
+    from tasks.progress import terminal_display
+    from tasks.report import print_all
+
+    if picture is not None:
+        check_plot(picture)
+    with terminal_display() as display:
+        found = forecast(config_of(files, rows, places, answers, engine, groups), display)
+    if picture is not None:
+        plot(found, picture)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        from tasks.forecast.report import rendered
+
+        print_all(rendered(found))
+    return 0 if found.refusal is None else 1
+
+
+@app.command()
+@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
 def nightly(
     rows: Rows,
     answers: Answers,

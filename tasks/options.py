@@ -97,6 +97,18 @@ class Rows:
         str | None,
         typer.Option(help="What a prompt beyond the model's context loses: head, tail or middle; rejected if unset."),
     ] = _ROWS.truncate_prompt
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            help="Fields that the template puts, a line each, where it says {{ fields }}: brand,title; all if unset."
+        ),
+    ] = None
+    reorder_fields: Annotated[
+        bool,
+        typer.Option(
+            "--reorder-fields", help="Put them into the order that lets prompts share the longest beginnings with others."
+        ),
+    ] = _ROWS.reorder_fields
     max_reject_rate: Annotated[
         float,
         typer.Option("--max-reject-rate", help="Stop before the engine starts when more rows than this are rejected."),
@@ -168,6 +180,16 @@ class Engine:
     max_num_seqs: Annotated[
         int | None, typer.Option("--max-num-seqs", help="Most sequences in flight; by device if unset.")
     ] = None
+    max_num_batched_tokens: Annotated[
+        int | None,
+        typer.Option("--max-num-batched-tokens", help="Tokens in one step of the engine at most; by device if unset."),
+    ] = None
+    block_size: Annotated[
+        int | None, typer.Option("--block-size", help="Tokens in one block of the KV cache; by device if unset.")
+    ] = None
+    kv_cache_memory_bytes: Annotated[
+        int | None, typer.Option("--kv-cache-memory-bytes", help="Bytes of the KV cache; by device if unset.")
+    ] = None
     durability: Annotated[
         str,
         typer.Option(
@@ -182,7 +204,13 @@ class Engine:
 
     @property
     def config(self) -> EngineConfig:
-        return EngineConfig(max_num_seqs=self.max_num_seqs, stall_timeout_s=self.stall_timeout_s)
+        return EngineConfig(
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            block_size=self.block_size,
+            kv_cache_memory_bytes=self.kv_cache_memory_bytes,
+            stall_timeout_s=self.stall_timeout_s,
+        )
 
     @property
     def journal(self) -> JournalConfig:

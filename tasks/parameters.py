@@ -45,6 +45,10 @@ class Rows(_Form):
         default=None,
         description="What a prompt beyond the model's context loses: head, tail or middle; rejected when empty.",
     )
+    fields: list[str] = Field(default=[], description="Fields at the template's place {{ fields }}; all when empty.")
+    reorder_fields: bool = Field(
+        default=False, description="Put them into the order that lets prompts share the longest beginnings with others."
+    )
     max_reject_rate: float = Field(
         default=MAX_REJECT_RATE, ge=0, le=1, description="Stop before the engine starts when more is rejected."
     )

@@ -41,6 +41,10 @@ class Display(Protocol):
         """So many input rows have been read, out of `size` of all `total` bytes."""
         ...
 
+    def grouping(self, num_rows: int, total: int) -> None:
+        """So many requests have been put into order."""
+        ...
+
     def written(self, num_rows: int, total: int) -> None:
         """So many of `total` input rows have been exported."""
         ...
@@ -83,6 +87,10 @@ class LogDisplay:
         if self._is_time():
             share = 100 * size / total if total else 100
             _log.info("%d rows read, %.0f %% of the input", num_rows, share, extra={"action": "ingest"})
+
+    def grouping(self, num_rows: int, total: int) -> None:
+        if self._is_time():
+            _log.info("%d of %d requests put into order", num_rows, total, extra={"action": "group"})
 
     def written(self, num_rows: int, total: int) -> None:
         if self._is_time():
@@ -139,6 +147,9 @@ class BarDisplay:
 
     def reading(self, num_rows: int, size: int, total: int) -> None:
         self._show("reading, in MB", size // 1_000_000, -(-total // 1_000_000), f"{num_rows:,} rows")
+
+    def grouping(self, num_rows: int, total: int) -> None:
+        self._show("grouping", num_rows, total, "")
 
     def written(self, num_rows: int, total: int) -> None:
         self._show("writing rows", num_rows, total, "")

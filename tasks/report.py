@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -23,6 +23,11 @@ def _console() -> Console:
     """As wide as the terminal; into a file or a pipe, wide enough for most tables."""
     console = Console()
     return console if console.is_terminal else Console(width=_PIPE_WIDTH)
+
+
+def print_all(what: RenderableType) -> None:
+    """Something that rich can draw."""
+    _console().print(what)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> None:

@@ -7,15 +7,15 @@ modules and heavy libraries are imported inside the functions that need them.
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tasks.core.dataset import Dataset
 from tasks.core.errors import DamageError, InputError, NightbatchError
 from tasks.core.manifest import DONE, Manifest
-from tasks.core.plan import Batch, GroupMember, PlannedSequence, PrefixGroup
 from tasks.core.protocols import Tokenizer
 from tasks.core.request import SamplingParams
 from tasks.engine.models import resolve_encoder
@@ -25,11 +25,14 @@ from tasks.engine.triage import Orders
 from tasks.job import Job, now
 from tasks.journal.replay import replay_run
 from tasks.progress import Display, rate_of
-from tasks.storage.atomic import read_json, write_json
-from tasks.storage.checksums import changed, failed_checksums
-from tasks.storage.parquet import GROUPS, PLAN, Row, count_rows, read_rows, write_table
+from tasks.storage.atomic import read_json, replacing_dir, write_json
+from tasks.storage.checksums import changed, failed_checksums, write_checksums
+from tasks.storage.parquet import PLAN, Row, count_rows, read_rows
 from tasks.storage.remote import redacted
 from tasks.worker import WorkerSpec
+
+if TYPE_CHECKING:
+    from tasks.group.near import Candidate, Near
 
 _model_tokenizer = lru_cache(maxsize=1)(ModelTokenizer)
 _WORKER = [sys.executable, "-P", "-m", "tasks.worker"]
@@ -132,84 +135,69 @@ def _is_made(table: Path, display: Display) -> bool:
 def group(job: Job, dataset: Dataset, display: Display) -> Shared:
     """The groups table: a partition of the dataset's requests, duplicates named. Their numbers."""
     if not _is_made(job.run.groups, display):
-        _group(job, dataset)
+        _group(job, dataset, display)
     copies = [row for row in read_rows(job.run.groups, ["duplicate_of", "similarity"]) if row["duplicate_of"] is not None]
     near = sum(row["similarity"] is not None for row in copies)
     return Shared(len(copies) - near, near)
 
 
-def _group(job: Job, dataset: Dataset) -> None:
-    from tasks.group.prefix import group as group_members
+def _group(job: Job, dataset: Dataset, display: Display) -> None:
+    from tasks.group.group import group as group_requests
+
+    near = partial(_find_near, job, dataset) if job.config.group.near_duplicates is not None else None
+    with replacing_dir(job.run.groups.parent) as folder:
+        group_requests(
+            dataset.request_paths,
+            folder / job.run.groups.name,
+            folder / job.run.prompts.name,
+            job.config.group,
+            partial(_urgency, job),
+            find_near=near,
+            on_rows=lambda rows: display.grouping(rows, dataset.requests),
+        )
+        write_checksums(folder)
+
+
+def _urgency(job: Job, source: str) -> tuple[int, float]:
+    return job.sources[source].urgency
+
+
+def _find_near(job: Job, dataset: Dataset, source: str, ids: frozenset[str]) -> dict[str, "Near"]:
+    from tasks.group.near import find_near_duplicates
     from tasks.group.semantic import SentenceEncoder
 
-    members = {member.request_id: member for member in _members(dataset, job.config.group.near_duplicates is not None)}
-    settings = replace(job.config.group, max_embedded_rows=0) if job.is_echo else job.config.group
-    grouping = group_members(members.values(), lambda: SentenceEncoder(resolve_encoder(settings.encoder).path), settings)
-    placed: list[tuple[GroupMember, str | None, str | None]]
-    placed = [(member, of.group_id, None) for of in grouping.groups for member in of.members]
-    placed += [(members[copy], None, original) for copy, original in sorted(grouping.duplicate_of.items())]
-    columns = ("position", "request_id", "source", "group_id", "duplicate_of", "similarity")
-    near = grouping.similarity
-    rows = [
-        (i, member.request_id, member.source, of, original, near.get(member.request_id))
-        for i, (member, of, original) in enumerate(placed)
-    ]
-    write_table(job.run.groups.parent, GROUPS, (dict(zip(columns, row, strict=True)) for row in rows))
+    threshold, encoder = job.config.group.near_duplicates or 1.0, job.config.group.encoder
+    members = sorted((one for one in _candidates(dataset, source) if one.request_id in ids), key=lambda one: one.request_id)
+    return find_near_duplicates(members, lambda: SentenceEncoder(resolve_encoder(encoder).path), threshold)
+
+
+def _candidates(dataset: Dataset, source: str) -> Iterator["Candidate"]:
+    """A source's requests, each with what tells it from others."""
+    from tasks.group.near import Candidate, context_of
+
+    for row in read_rows(dataset.request_paths, ["request_id", "source", "text", "n", "sampling", "messages", "tools"]):
+        if row["source"] == source:
+            context = context_of(row.pop("messages"), row.pop("tools"))
+            yield Candidate(context=context, **{**row, "sampling": SamplingParams.from_json(row["sampling"])})
 
 
 def plan(job: Job, dataset: Dataset, display: Display) -> int:
     """The plan table: every sequence of the night in order. Their number."""
     if not _is_made(job.run.plan, display):
-        from tasks.plan.make import sequences
-        from tasks.plan.pack import pack
+        from tasks.group.group import ranks
+        from tasks.plan.make import sequences, write_plan
+        from tasks.storage.planned import Labels, read_groups
+        from tasks.storage.prompts import PromptFile
 
-        batches = pack(_groups(job, dataset), job.config.plan)
-        planned = enumerate(sequences(batches, lambda source: job.sources[source].sampling.seed))
-        write_table(job.run.plan.parent, PLAN, (_plan_row(i, batch, sequence) for i, (batch, sequence) in planned))
+        groups = read_groups(job.run.groups)
+        urgency = ranks(groups.sources, partial(_urgency, job))
+        planned = sequences(groups, job.config.plan, urgency, job.config.engine.max_num_seqs or 64)
+        with PromptFile(job.run.prompts) as prompts:
+            labels = Labels(prompts)
+        with replacing_dir(job.run.plan.parent) as folder:
+            write_plan(folder / job.run.plan.name, groups, labels, planned, lambda source: job.sources[source].sampling.seed)
+            write_checksums(folder)
     return count_rows(job.run.plan)
-
-
-def _plan_row(position: int, batch: Batch, sequence: PlannedSequence) -> Row:
-    return {
-        "position": position,
-        "key": sequence.key,
-        "request_id": sequence.request_id,
-        "choice_index": sequence.choice_index,
-        "batch_id": batch.batch_id,
-        "source": batch.source,
-        "group_id": batch.group_id,
-        "bucket": batch.bucket,
-        "max_tokens": sequence.sampling.max_tokens,
-        "predicted_tokens": sequence.predicted_tokens,
-        "prompt_tokens": len(sequence.prompt_token_ids),
-        "sampling": sequence.sampling.to_json(),
-        "prompt_token_ids": sequence.prompt_token_ids,
-    }
-
-
-def _members(dataset: Dataset, with_context: bool = False) -> Iterator[GroupMember]:
-    from tasks.group.near import context_of
-
-    names = ("request_id", "source", "text", "n", "priority", "deadline")
-    around = ("messages", "tools") if with_context else ()
-    for row in read_rows(dataset.request_paths, [*names, "prompt_token_ids", "sampling", *around]):
-        prompt, sampling = tuple(row["prompt_token_ids"]), SamplingParams.from_json(row["sampling"])
-        context = context_of(row["messages"], row["tools"]) if with_context else ""
-        named = {name: row[name] for name in names}
-        yield GroupMember(prompt_token_ids=prompt, sampling=sampling, context=context, **named)
-
-
-def _groups(job: Job, dataset: Dataset) -> list[PrefixGroup]:
-    members = {member.request_id: member for member in _members(dataset)}
-    placed = list(read_rows(job.run.groups, ["request_id", "source", "group_id", "duplicate_of"]))
-    for row in placed:
-        if (original := row["duplicate_of"]) is not None:
-            members[original] = members[original].as_urgent_as(members[row["request_id"]])
-    groups: dict[tuple[str, str], list[GroupMember]] = {}
-    for row in placed:
-        if row["duplicate_of"] is None:
-            groups.setdefault((row["source"], row["group_id"]), []).append(members[row["request_id"]])
-    return [PrefixGroup(source, group_id, tuple(of)) for (source, group_id), of in groups.items()]
 
 
 class _Session:
@@ -306,7 +294,7 @@ def collect(job: Job, dataset: Dataset, generation: Generation) -> Manifest:
 
     known = replay_run(job.run.journals, job.fingerprint)
     planned: dict[str, list[Row]] = {}
-    for row in read_rows(job.run.plan, [name for name in PLAN.names if name != "prompt_token_ids"]):
+    for row in read_rows(job.run.plan, [name for name in PLAN.names if name != "prompt"]):
         planned.setdefault(row["request_id"], []).append(row)
     copies = [row for row in read_rows(job.run.groups, ["request_id", "duplicate_of", "similarity"]) if row["duplicate_of"]]
     collected = collect_run(

@@ -37,9 +37,10 @@ from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Run
 from tasks.storage.lock import RunLock
 from tasks.storage.parquet import read_rows
+from tasks.storage.prompts import PromptFile
 
 _log = logging.getLogger(__name__)
-_COLUMNS = ("key", "request_id", "choice_index", "batch_id", "source", "predicted_tokens", "prompt_token_ids", "sampling")
+_COLUMNS = ("key", "request_id", "choice_index", "batch_id", "source", "predicted_tokens", "sampling", "prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +122,11 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
 
     if orders.probe:
         report({"phase": "admitted", "keys": []}, force=True)
-        tally = answers_again(read_plan(spec.run.plan), known.progress, engine, should_stop=lambda: bool(stop))
+        tally = answers_again(read_plan(spec.run), known.progress, engine, should_stop=lambda: bool(stop))
     else:
         watched = WatchedEngine(engine, report)
         with _open_journal(spec) as journal:
-            allowed = read_plan(spec.run.plan, without=[*known.ended, *held])
+            allowed = read_plan(spec.run, without=[*known.ended, *held])
             work = remaining(allowed, known.progress, engine.continues_exactly)
             tally = generate(
                 work,
@@ -190,11 +191,13 @@ def _open_engine(spec: WorkerSpec) -> _Opened:
     return _Opened(engine, engine.max_num_seqs, KVAdmission(engine.kv_shape), keep_speed)
 
 
-def read_plan(path: Path, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:
+def read_plan(run: Run, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:
     """The planned sequences in order, but for those whose keys are given."""
-    for row in read_rows(path, _COLUMNS, without={"key": without}):
-        prompt = tuple(row.pop("prompt_token_ids"))
-        yield PlannedSequence(**{**row, "sampling": SamplingParams.from_json(row["sampling"])}, prompt_token_ids=prompt)
+    with PromptFile(run.prompts) as prompts:
+        for row in read_rows(run.plan, _COLUMNS, without={"key": without}):
+            prompt = tuple(prompts.token_ids(row.pop("prompt")).tolist())
+            sampling = SamplingParams.from_json(row.pop("sampling"))
+            yield PlannedSequence(**row, sampling=sampling, prompt_token_ids=prompt)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
 """Builders, fakes and the command line as a fixture. Everything a test writes lies in its tmp_path."""
 
 import json
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tasks.core.plan import GroupMember, PlannedSequence
+from tasks.core.config import GroupConfig
+from tasks.core.plan import PlannedSequence
 from tasks.core.request import SamplingParams, sequence_key
+from tasks.group.group import group
+from tasks.storage.parquet import REQUESTS, read_rows, writing_table
+from tasks.storage.planned import GroupTable, Labels
+from tasks.storage.prompts import PromptFile
 
 os.environ |= {
     "HF_HUB_OFFLINE": "1",
@@ -26,7 +32,6 @@ os.environ |= {
 REPOSITORY = Path(__file__).parent.parent
 
 MakeSequence = Callable[..., PlannedSequence]
-MakeMember = Callable[..., GroupMember]
 WriteJsonl = Callable[..., Path]
 
 
@@ -41,20 +46,109 @@ def make_sequence() -> MakeSequence:
     return make
 
 
-@pytest.fixture
-def make_member() -> MakeMember:
-    """A group member; `source/name` is its request id."""
+@dataclass(frozen=True)
+class Asked:
+    """A request as the requests table has it; `source/name` is its id."""
 
-    def make(
-        name: str = "r",
-        prompt: tuple[int, ...] = (1, 2, 3),
-        source: str = "src",
-        text: str = "",
-        n: int = 1,
-        **sampling: Any,
-    ) -> GroupMember:
-        params = SamplingParams(**{"max_tokens": 8, **sampling})
-        return GroupMember(f"{source}/{name}", source, text or name, prompt, params, n)
+    name: str
+    prompt: tuple[int, ...]
+    sampling: SamplingParams
+    source: str = "src"
+    n: int = 1
+    text: str = ""
+    context: str = ""
+
+    @property
+    def request_id(self) -> str:
+        return f"{self.source}/{self.name}"
+
+
+@pytest.fixture(scope="session")
+def ask() -> Callable[..., Asked]:
+    """A request to be grouped; keywords that it has no field for are sampling parameters."""
+
+    def make(name: str, prompt: tuple[int, ...] = (1, 2, 3), **given: Any) -> Asked:
+        own = {key: given.pop(key) for key in ("source", "n", "text", "context") if key in given}
+        return Asked(name, prompt, SamplingParams(**{"max_tokens": 8, **given}), **own)
+
+    return make
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """The stage's outcome with the requests' ids, and the folder of its files."""
+
+    folder: Path
+    table: GroupTable
+    ids: list[str]
+
+    @property
+    def prompts(self) -> Path:
+        return self.folder / "prompts.arrow"
+
+    @property
+    def labels(self) -> Labels:
+        with PromptFile(self.prompts) as file:
+            return Labels(file)
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The ids in each group, in order."""
+        found: dict[str, list[str]] = {name: [] for name in self.table.group_ids}
+        for request_id, of in zip(self.ids, self.table.group.tolist(), strict=True):
+            if of >= 0:
+                found[self.table.group_ids[of]].append(request_id)
+        return found
+
+    @property
+    def duplicate_of(self) -> dict[str, str]:
+        pairs = zip(self.ids, self.table.original.tolist(), strict=True)
+        return {request_id: self.ids[other] for request_id, other in pairs if self.ids[other] != request_id}
+
+    @property
+    def similarity(self) -> dict[str, float]:
+        pairs = zip(self.ids, self.table.similarity.tolist(), strict=True)
+        return {request_id: near for request_id, near in pairs if not math.isnan(near)}
+
+
+def write_part(path: Path, requests: Sequence[Asked]) -> Path:
+    """A part of the requests table, of one source."""
+    with writing_table(path, REQUESTS) as table:
+        for one in requests:
+            told = dict.fromkeys(REQUESTS.names) | {
+                "ds": "2026-12-01",
+                "custom_id": one.name,
+                "file": "f",
+                "line": 1,
+            }
+            told |= {
+                "request_id": one.request_id,
+                "source": one.source,
+                "text": one.text,
+                "sampling": one.sampling.to_json(),
+            }
+            told |= {"n": one.n, "max_tokens": one.sampling.max_tokens, "prompt_tokens": len(one.prompt)}
+            table.append(told | {"prompt_token_ids": one.prompt})
+    return path
+
+
+@pytest.fixture(scope="session")
+def grouped(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Grouped]:
+    """Puts requests through the stage, in two files where a source has several; keywords are settings of groups."""
+
+    def make(requests: Sequence[Asked], urgency: Mapping[str, int] = {}, **given: Any) -> Grouped:
+        how = {key: given.pop(key) for key in ("find_near", "max_tokens_at_once") if key in given}
+        folder = tmp_path_factory.mktemp("grouped")
+        parts = []
+        for i, source in enumerate(dict.fromkeys(one.source for one in requests)):
+            of_source = [one for one in requests if one.source == source]
+            half = len(of_source) // 2
+            pieces = [piece for piece in (of_source[:half], of_source[half:]) if piece]
+            parts += [write_part(folder / f"{i}-{j}.parquet", piece) for j, piece in enumerate(pieces)]
+        table, prompts = folder / "groups.parquet", folder / "prompts.arrow"
+        made = group(parts, table, prompts, GroupConfig(**given), lambda source: (urgency.get(source, 0), 0.0), **how)
+        ids = [row["request_id"] for row in read_rows(table, ["request_id"])]
+        return Grouped(folder, made, ids)
 
     return make
 

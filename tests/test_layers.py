@@ -52,7 +52,7 @@ def test_our_packages_are_the_ones_imported() -> None:
 
 def test_light_verbs_import_no_heavy_library() -> None:
     """The command line answers `--help`, `status` and a finished run without torch, vLLM, transformers or Prefect."""
-    heavy = ("torch", "vllm", "transformers", "prefect", "sentence_transformers", "sklearn")
+    heavy = ("torch", "vllm", "transformers", "prefect", "sentence_transformers", "sklearn", "numba")
     done = isolated(f"import sys, flows.cli, tasks.wiring, tasks.status; print([m for m in {heavy!r} if m in sys.modules])")
     assert done.stdout.strip() == "[]", done.stderr
 

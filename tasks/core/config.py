@@ -4,6 +4,7 @@ Sizes are in tokens unless the name says bytes, times in seconds.
 """
 
 import codecs
+import math
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -42,7 +43,8 @@ class RowConfig:
 
     `record_path` leads to the records within nested rows; several have commas between them. `prompt_template` is Jinja2 over
     a row's fields. `truncate_prompt` says what a prompt that is longer than the model's context loses, its head, tail or
-    middle; None rejects it.
+    middle; None rejects it. `fields` are those that the template puts at its place `{{ fields }}`, all of the row's if
+    none; with `reorder_fields` in the order that lets the source's prompts share the longest beginnings.
     """
 
     format: str | None = None
@@ -54,6 +56,8 @@ class RowConfig:
     prompt_template: str | None = None
     system: str | None = None
     truncate_prompt: str | None = None
+    fields: tuple[str, ...] = ()
+    reorder_fields: bool = False
 
     def __post_init__(self) -> None:
         _check(self.format is None or self.format in FORMATS, "format", self.format, f"one of {', '.join(FORMATS)}")
@@ -69,6 +73,16 @@ class RowConfig:
             _check(_is_text(getattr(self, key)), key, getattr(self, key), "text in UTF-8 without a NUL")
         cut = self.truncate_prompt
         _check(cut is None or cut in TRUNCATIONS, "truncate_prompt", cut, f"one of {', '.join(TRUNCATIONS)}")
+        are_names = all(name.strip() and _is_text(name) for name in self.fields)
+        _check(are_names and len(set(self.fields)) == len(self.fields), "fields", list(self.fields), "names, each once")
+        if self.prompt_template is None and self.places_fields:
+            key = "fields" if self.fields else "reorder_fields"
+            raise ConfigError(f"{key} needs a prompt_template with a place for fields: {{{{ fields }}}}")
+
+    @property
+    def places_fields(self) -> bool:
+        """Whether `fields` of the template are certainly ours, and no field of the row's own."""
+        return bool(self.fields) or self.reorder_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +145,11 @@ class SourceConfig:
     priority: int = 0
     deadline: datetime | None = None
 
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Smaller is more urgent: by priority, then by deadline, of which none is the last."""
+        return -self.priority, self.deadline.timestamp() if self.deadline else math.inf
+
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
@@ -145,8 +164,12 @@ class GroupConfig:
     cluster_size: int = 8
     max_embedded_rows: int = 2048
     near_duplicates: float | None = None
+    max_group_tokens: int = 65_536
+    max_group_rows: int = 256
 
     def __post_init__(self) -> None:
+        _check(self.max_group_tokens >= 1, "max_group_tokens", self.max_group_tokens, "at least 1")
+        _check(self.max_group_rows >= 1, "max_group_rows", self.max_group_rows, "at least 1")
         _check(self.cluster_size >= 1, "cluster_size", self.cluster_size, "at least 1")
         _check(self.max_embedded_rows >= 0, "max_embedded_rows", self.max_embedded_rows, "at least 0")
         near = self.near_duplicates

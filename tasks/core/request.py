@@ -94,6 +94,17 @@ class SamplingParams:
         return replace(self, seed=seed)
 
 
+def is_sampled(sampling: str) -> bool:
+    """Whether parameters have a temperature, told from their canonical JSON text: in its strings each quote has a backslash,
+    so that only a key matches."""
+    return '"temperature":' in sampling
+
+
+def is_deterministic(sampling: str) -> bool:
+    """What SamplingParams says of itself, told from its canonical JSON text in the same way."""
+    return not is_sampled(sampling) or '"seed":' in sampling
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One accepted row. `messages` is the chat as JSON text, or None for a raw prompt; `text` is what distinguishes it.

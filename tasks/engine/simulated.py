@@ -84,8 +84,10 @@ class SimulatedEngine:
         return True
 
     def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
+        if sequence.key in self._sequences:
+            raise RequestError(f"{sequence.request_id} is in the engine already")
         answer = self._answer(sequence, len(saved_token_ids))
-        given = (*sequence.prompt_token_ids, *saved_token_ids)
+        given = (*sequence.prompt_token_ids, *saved_token_ids) if saved_token_ids else sequence.prompt_token_ids
         wanted, usable = self.shape.blocks_of(len(given) + len(answer)), self.shape.usable_blocks
         if not given or wanted > usable:
             raise RequestError(f"{len(given) + len(answer)} tokens need {wanted} KV blocks, and there are {usable}")

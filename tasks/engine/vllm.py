@@ -24,6 +24,7 @@ from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
 from tasks.core.step import KVShape, StepLoad
+from tasks.engine.defaults import CPU_DEFAULTS, given_settings
 from tasks.engine.grammar import advance_grammar
 from tasks.engine.load import ScheduleWatch
 from tasks.engine.params import vllm_params
@@ -33,8 +34,6 @@ from tasks.engine.step_time import StepSums, StepTimer
 from tasks.engine.stops import StopStrings
 from tasks.engine.tokenizer import ModelTokenizer
 
-CPU_DEFAULTS = {"max_num_seqs": 64, "max_num_batched_tokens": 2048, "block_size": 32, "kv_cache_memory_bytes": 2 << 30}
-"""On a CPU vLLM's own blocks of 128 tokens would share no shorter prefix, and its KV size is a share of all memory."""
 _FINISH = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 _PROCESSORS = ["tasks.engine.history:OutputHistory", "tasks.engine.sampling:PositionKeyedSampler"]
 
@@ -234,8 +233,7 @@ def _logprobs(answer: Any, num_top: int | None) -> list[TokenLogprobs] | None:
 
 def engine_arguments(config: EngineConfig, *, on_cpu: bool) -> dict[str, Any]:
     """The keyword arguments for vLLM's LLM: what was configured, else what suits a CPU, else vLLM's own choice."""
-    names = ("max_num_seqs", "max_num_batched_tokens", "block_size", "kv_cache_memory_bytes")
-    given = {name: value for name in names if (value := getattr(config, name)) is not None}
+    given = given_settings(config)
     if not on_cpu:
         return given
     return CPU_DEFAULTS | given | {"enforce_eager": True, "logits_processors": _PROCESSORS}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.core.errors import ConfigError
-from tasks.core.plan import GroupMember
+from tasks.core.request import SamplingParams
 from tasks.group.semantic import Encoder
 
 MAX_COMPARED = 100_000
@@ -30,6 +30,18 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """What is compared of a request: its last user's text, and what stands for all of the prompt besides."""
+
+    request_id: str
+    source: str
+    text: str
+    sampling: SamplingParams
+    n: int = 1
+    context: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Near:
     """The request whose answer is given, and the cosine of the two texts."""
 
@@ -38,7 +50,7 @@ class Near:
 
 
 def find_near_duplicates(
-    members: Sequence[GroupMember], open_encoder: Callable[[], Encoder], threshold: float
+    members: Sequence[Candidate], open_encoder: Callable[[], Encoder], threshold: float
 ) -> dict[str, Near]:
     """Of one source's requests those that are merged, by id. Among alike requests the first one is kept, and of several that
     were kept the nearest is taken. Raises ConfigError when there are more texts than can be compared."""
@@ -116,9 +128,9 @@ def _nearest(block: NDArray[np.float32], kept: NDArray[np.float32]) -> tuple[NDA
     return cosines, places
 
 
-def _alike(members: Sequence[GroupMember]) -> list[list[GroupMember]]:
+def _alike(members: Sequence[Candidate]) -> list[list[Candidate]]:
     """Requests whose answers would differ for their texts' sake alone, where there are two or more of a kind."""
-    kinds: dict[Hashable, list[GroupMember]] = {}
+    kinds: dict[Hashable, list[Candidate]] = {}
     for member in members:
         if member.sampling.is_deterministic:
             kind = (member.context, member.n, member.sampling.to_json(), tuple(_NUMBER.findall(member.text)))

@@ -50,16 +50,27 @@ def ingest(
     gc.freeze()  # what is there already, libraries above all, need not be looked through again and again: 8 % of the time
     try:
         for source, of_source in groupby(ordered, key=lambda one: one[0].source):
-            rules = (_VERSION, source, tokens, validator_of(source).identity)
+            own = list(of_source)
+            validator = _learnt(validator_of(source), [file for file, _ in own])
+            rules = (_VERSION, source, tokens, validator.identity)
             folder = layout.parts / blake2b(repr(rules).encode(), digest_size=12).hexdigest()
-            reader = SourceReader(source, validator_of(source), tokenizer, layout, ds, meter)
-            parts += _parts_of(list(of_source), reader, folder)
+            reader = SourceReader(source, validator, tokenizer, layout, ds, meter)
+            parts += _parts_of(own, reader, folder)
     finally:
         gc.unfreeze()
         checker.close()
     dataset = _dataset(parts, [file for file, _ in ordered], [digest for _, digest in ordered], dataset_id, ds, validator_of)
     write_json(layout.dataset_manifest(dataset_id), dataset.to_dict())
     return dataset
+
+
+def _learnt(validator: Validator, files: Sequence[SourceFile]) -> Validator:
+    """The rules with what can only be known of all rows together."""
+    if not validator.config.reorder_fields:
+        return validator
+    from tasks.ingest.fields.learn import with_field_order
+
+    return with_field_order(validator, files)
 
 
 def _parts_of(files: list[tuple[SourceFile, str]], reader: SourceReader, folder: Path) -> list[Part]:

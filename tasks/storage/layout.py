@@ -87,6 +87,11 @@ class Run:
         return self.home / "groups" / PART
 
     @property
+    def prompts(self) -> Path:
+        """The prompts in the groups' order; the plan names them by row."""
+        return self.home / "groups" / "prompts.arrow"
+
+    @property
     def plan(self) -> Path:
         return self.home / "plan" / PART
 

@@ -64,6 +64,12 @@ GROUPS = pa.schema(
         ("source", pa.string()),
         ("group_id", pa.string()),
         ("position", pa.int64()),
+        ("prompt_tokens", pa.int32()),
+        ("shared_tokens", pa.int32()),
+        ("n", pa.int32()),
+        ("max_tokens", pa.int32()),
+        ("predicted_tokens", pa.int32()),
+        ("upper_tokens", pa.int32()),
         ("duplicate_of", pa.string()),
         ("similarity", pa.float32()),
     ]
@@ -83,7 +89,7 @@ PLAN = pa.schema(
         ("predicted_tokens", pa.int32()),
         ("prompt_tokens", pa.int32()),
         ("sampling", pa.string()),
-        ("prompt_token_ids", _TOKENS),
+        ("prompt", pa.int64()),
     ]
 )
 

@@ -1,150 +1,211 @@
-"""Grouping and packing lose nothing, double nothing and keep their budgets."""
+"""Grouping and planning lose nothing, double nothing, keep their budgets, and depend on nothing but the requests."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from tasks.core.config import GroupConfig, PlanConfig
-from tasks.core.plan import BUCKETS, GroupMember, bucket_of
-from tasks.core.request import SamplingParams
-from tasks.group.prefix import Grouping, group
-from tasks.plan.make import sequences
-from tasks.plan.pack import pack
+from tasks.core.config import PlanConfig
+from tasks.core.plan import BUCKETS, PlannedSequence, bucket_of
+from tasks.forecast.bound_of import bound_of
+from tasks.group.near import Near
+from tasks.plan.batches import batches, buckets
+from tasks.plan.make import rows_of, sequences, write_plan
+from tasks.storage.layout import PART, Run
+from tasks.storage.parquet import read_rows
+from tasks.storage.planned import read_groups
+from tasks.storage.prompts import PromptFile
+from tasks.worker import read_plan
 
-PROMPTS = st.lists(st.integers(0, 3), min_size=1, max_size=6).map(tuple)
-SAMPLING = st.builds(
-    SamplingParams,
-    max_tokens=st.sampled_from([4, 300, 3000]),
-    temperature=st.sampled_from([0.0, 0.7]),
-    seed=st.sampled_from([None, 1]),
+PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=7)
+KINDS = st.fixed_dictionaries(
+    {"max_tokens": st.sampled_from([4, 300, 3000]), "temperature": st.sampled_from([0.0, 0.7])},
+    optional={"seed": st.sampled_from([1, -5])},
 )
-MEMBERS = st.lists(st.tuples(st.sampled_from("abc"), PROMPTS, SAMPLING, st.integers(1, 3)), max_size=30).map(
-    lambda rows: [
-        GroupMember(f"{source}/{i}", source, str(prompt), prompt, sampling, n)
-        for i, (source, prompt, sampling, n) in enumerate(rows)
-    ]
-)
-_IN_LETTERS = str.maketrans("0123456789", "abcdefghij")
+ROWS = st.lists(st.tuples(st.sampled_from("abc"), PROMPTS, KINDS, st.integers(1, 3)), min_size=1, max_size=30)
 BUDGETS = st.builds(PlanConfig, max_batch_tokens=st.integers(1, 5000), max_batch_seqs=st.integers(1, 8))
+pytestmark = pytest.mark.usefixtures("hasty")
+thorough = settings(deadline=None, max_examples=30)
 
 
-class HashEncoder:
-    """Stands in for the sentence encoder: a vector that depends on the text alone."""
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return np.array([[len(text), sum(text.encode()) % 7, 1.0] for text in texts], dtype=np.float32)
-
-    def reads_whole(self, texts: Sequence[str]) -> list[bool]:
-        return [True] * len(texts)
+def requests(ask: Callable[..., Any], rows: list[Any]) -> list[Any]:
+    return [ask(str(i), tuple(prompt), source=source, n=n, **kind) for i, (source, prompt, kind, n) in enumerate(rows)]
 
 
-class UnitEncoder(HashEncoder):
-    """The same, of length one."""
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors = super().embed(texts)
-        return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), dtype=np.float32)
+def content(one: Any) -> tuple[object, ...]:
+    return one.prompt, one.sampling, one.n
 
 
-def grouped(members: list[GroupMember]) -> Grouping:
-    """Sources of six to nine requests are clustered by meaning, smaller and larger ones are not."""
-    return group(members, HashEncoder, GroupConfig(cluster_size=3, max_embedded_rows=9))
+@thorough
+@given(rows=ROWS, max_rows=st.integers(1, 9), max_tokens=st.integers(1, 40))
+def test_groups_are_a_partition(ask: Any, grouped: Any, rows: Any, max_rows: int, max_tokens: int) -> None:
+    """Every request is in one group or a copy of one that is; a group has one source and keeps its budgets; the groups one
+    behind the other are the trie's order."""
+    asked = requests(ask, rows)
+    made = grouped(asked, max_group_rows=max_rows, max_group_tokens=max_tokens)
+    placed = [request_id for of in made.groups.values() for request_id in of]
+    assert Counter([*placed, *made.duplicate_of]) == Counter(one.request_id for one in asked)
+    assert {*made.duplicate_of.values()} <= {*placed}
+    by_id = {one.request_id: one for one in asked}
+    for name, of in made.groups.items():
+        assert {by_id[one].source for one in of} == {name.split("#")[0]}
+        assert len(of) <= max_rows
+        assert len(of) == 1 or sum(len(by_id[one].prompt) for one in of) <= max_tokens
+    assert placed == sorted(placed, key=lambda one: (by_id[one].source, by_id[one].prompt, one))
 
 
-@settings(deadline=None, max_examples=60)
-@given(MEMBERS)
-def test_groups_are_a_partition(members: list[GroupMember]) -> None:
-    """Every request is in exactly one group, or a duplicate of one that is; a group has one source."""
-    grouping = grouped(members)
-    placed = [member for of in grouping.groups for member in of.members]
-    assert Counter(m.request_id for m in placed) + Counter(grouping.duplicate_of.keys()) == Counter(
-        m.request_id for m in members
-    )
-    assert all(member.source == of.source for of in grouping.groups for member in of.members)
-    ids = {member.request_id for member in placed}
-    assert set(grouping.duplicate_of.values()) <= ids
-
-
-@settings(deadline=None, max_examples=60)
-@given(MEMBERS)
-def test_duplicates_have_equal_content_and_nothing_left_to_chance(members: list[GroupMember]) -> None:
-    """A duplicate has its original's tokens, sampling and n, and no sampling without a seed; and all such are found."""
-    by_id = {member.request_id: member for member in members}
-    duplicate_of = grouped(members).duplicate_of
-
-    def content(m: GroupMember) -> tuple[object, ...]:
-        return m.prompt_token_ids, m.sampling, m.n
-
-    for copy, original in duplicate_of.items():
-        assert content(by_id[copy]) == content(by_id[original])
-        assert by_id[copy].sampling.is_deterministic
-    deterministic = [content(m) for m in members if m.sampling.is_deterministic]
+@thorough
+@given(rows=ROWS)
+def test_copies_have_equal_content_and_nothing_left_to_chance(ask: Any, grouped: Any, rows: Any) -> None:
+    """A copy has its original's tokens, sampling and n, and no sampling without a seed; and all such are found."""
+    asked = requests(ask, rows)
+    by_id = {one.request_id: one for one in asked}
+    duplicate_of = grouped(asked).duplicate_of
+    assert all(content(by_id[copy]) == content(by_id[original]) for copy, original in duplicate_of.items())
+    assert all(by_id[copy].sampling.is_deterministic for copy in duplicate_of)
+    deterministic = [content(one) for one in asked if one.sampling.is_deterministic]
     assert len(duplicate_of) == len(deterministic) - len(set(deterministic))
 
 
-@settings(deadline=None, max_examples=30)
-@given(MEMBERS, st.randoms())
-def test_grouping_does_not_depend_on_the_order_of_input(members: list[GroupMember], random: object) -> None:
-    """Shuffled requests give the same groups in the same order."""
-    shuffled = list(members)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert grouped(shuffled) == grouped(members)
+@settings(deadline=None, max_examples=20)
+@given(rows=ROWS, random=st.randoms())
+def test_the_same_bytes_whatever_the_order_of_input(ask: Any, grouped: Any, rows: Any, random: Any) -> None:
+    """Shuffled requests in other files, sorted at once or in small ranges, give the same groups, prompts and plan."""
+    asked = requests(ask, rows)
+    shuffled = random.sample(asked, len(asked))
+    outcomes = []
+    for made in (grouped(asked), grouped(shuffled), grouped(shuffled, max_tokens_at_once=10)):
+        planned = sequences(made.table, PlanConfig(), np.zeros(3, np.int32))
+        write_plan(made.folder / "plan.parquet", made.table, made.labels, planned, lambda _: 3)
+        with_tokens = [*read_prompt_rows(made)]
+        outcomes.append(((made.folder / "plan.parquet").read_bytes(), made.ids, made.duplicate_of, with_tokens))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
-@settings(deadline=None, max_examples=60)
-@given(MEMBERS, st.sampled_from([0.5, 0.99, 1.0]))
-def test_near_duplicates_leave_a_partition(members: list[GroupMember], threshold: float) -> None:
-    """With near-duplicates, too, each request is placed once or is the copy of a placed one, of its own kind."""
-    worded = [replace(member, text=member.text.translate(_IN_LETTERS)) for member in members]
-    grouping = group(worded, UnitEncoder, GroupConfig(cluster_size=3, max_embedded_rows=9, near_duplicates=threshold))
-    placed = {member.request_id: member for of in grouping.groups for member in of.members}
-    assert Counter([*placed, *grouping.duplicate_of]) == Counter(member.request_id for member in members)
-    assert grouping.similarity.keys() <= grouping.duplicate_of.keys()
-    assert all(threshold - 1e-5 <= near <= 1 for near in grouping.similarity.values())
-    by_id = {member.request_id: member for member in members}
-    for copy, original in grouping.duplicate_of.items():
-        assert placed[original].sampling == by_id[copy].sampling
-        assert (placed[original].n, by_id[copy].sampling.is_deterministic) == (by_id[copy].n, True)
-        assert copy not in grouping.similarity or placed[original].source == by_id[copy].source
+def read_prompt_rows(made: Any) -> list[list[int]]:
+    with PromptFile(made.prompts) as file:
+        return [file.token_ids(row).tolist() for row in range(len(file))]
 
 
-@settings(deadline=None, max_examples=60)
-@given(MEMBERS, BUDGETS)
-def test_batches_are_a_partition_within_budget(members: list[GroupMember], config: PlanConfig) -> None:
-    """Each member is in one batch, of its own source, group and bucket; budgets hold unless it is alone."""
-    groups = grouped(members).groups
-    batches = pack(groups, config)
-    packed = Counter(member.request_id for batch in batches for member in batch.members)
-    assert packed == Counter(member.request_id for of in groups for member in of.members)
-    assert [batch.batch_id for batch in batches] == list(range(len(batches)))
-    for batch in batches:
-        assert {member.source for member in batch.members} == {batch.source}
-        assert {bucket_of(member.num_tokens) for member in batch.members} == {batch.bucket}
-        if len(batch.members) > 1:
-            assert sum(member.num_tokens * member.n for member in batch.members) <= config.max_batch_tokens
-            assert sum(member.n for member in batch.members) <= config.max_batch_seqs
+@thorough
+@given(rows=ROWS, nearness=st.lists(st.floats(0.5, 1), min_size=30, max_size=30))
+def test_near_duplicates_leave_a_partition(ask: Any, grouped: Any, rows: Any, nearness: list[float]) -> None:
+    """With merges, too, each request is placed once or is the copy of a placed one; exact copies of merged ones go along."""
+    asked = requests(ask, rows)
+
+    def find(source: str, ids: frozenset[str]) -> dict[str, Near]:
+        ordered = sorted(ids)
+        return {one: Near(ordered[0], nearness[i]) for i, one in enumerate(ordered) if i % 3 == 1}
+
+    made = grouped(asked, find_near=find)
+    placed = {request_id for of in made.groups.values() for request_id in of}
+    assert Counter([*placed, *made.duplicate_of]) == Counter(one.request_id for one in asked)
+    assert {*made.duplicate_of.values()} <= placed
+    assert made.similarity.keys() <= made.duplicate_of.keys()
+    assert {made.duplicate_of[one].split("/")[0] for one in made.similarity} <= {*"abc"}
 
 
-@settings(deadline=None, max_examples=60)
-@given(MEMBERS, st.integers())
-def test_plan_has_one_sequence_a_choice(members: list[GroupMember], seed: int) -> None:
-    """Every choice of every member is planned once, with a key of its own and a seed of its own if it samples."""
-    groups = grouped(members).groups
-    planned = [sequence for _, sequence in sequences(pack(groups, PlanConfig()), lambda _: seed)]
-    expected = Counter((m.request_id, i) for of in groups for m in of.members for i in range(m.n))
+@thorough
+@given(rows=ROWS, config=BUDGETS)
+def test_batches_are_a_partition_within_budget(ask: Any, grouped: Any, rows: Any, config: PlanConfig) -> None:
+    """Each request is in one batch, of one group and one lane; budgets hold unless it is alone."""
+    made, kept = rows_of(grouped(requests(ask, rows), max_group_rows=7).table)
+    units = batches(made, config)
+    assert sorted(units.order.tolist()) == list(range(len(kept)))
+    for begin, end in pairwise(units.begins.tolist()):
+        of = units.order[begin:end]
+        assert len({*made.group[of].tolist()}) == 1
+        assert len({*(made.num_tokens[of] > BUCKETS[-1]).tolist()}) == 1
+        if end - begin > 1:
+            assert (made.num_tokens[of] * made.n[of]).sum() <= config.max_batch_tokens
+            assert made.n[of].sum() <= config.max_batch_seqs
+
+
+@thorough
+@given(rows=ROWS, seed=st.integers(0, 2**40))
+def test_the_plan_has_one_sequence_a_choice(ask: Any, grouped: Any, rows: Any, seed: int) -> None:
+    """Every choice is planned once with its own prompt and key; and with a seed of its own if it samples, which is the
+    request's plus the choice's index where it brings one."""
+    asked = {one.request_id: one for one in requests(ask, rows)}
+    made = grouped([*asked.values()])
+    planned = plan_of(made, seed)
+    expected = Counter((one, i) for of in made.groups.values() for one in of for i in range(asked[one].n))
     assert Counter((s.request_id, s.choice_index) for s in planned) == expected
     assert len({s.key for s in planned}) == len(planned)
+    for s in planned:
+        one = asked[s.request_id]
+        assert (s.prompt_token_ids, s.source) == (one.prompt, one.source)
+        assert s.sampling.with_seed(0) == one.sampling.with_seed(0)
+        assert (s.sampling.seed is not None) >= (not s.sampling.is_greedy)
+        if one.sampling.seed is not None and not s.sampling.is_greedy:
+            assert s.sampling.seed == one.sampling.seed + s.choice_index
     sampled = [s for s in planned if not s.sampling.is_greedy]
-    assert all(s.sampling.seed is not None for s in sampled)
     assert len({(s.request_id, s.sampling.seed) for s in sampled}) == len(sampled)
+
+
+def plan_of(made: Any, seed: int = 0) -> list[PlannedSequence]:
+    run = Run("run", made.folder / "home", made.folder / "journals")
+    for path in (run.plan, run.prompts):
+        path.parent.mkdir(parents=True)
+    planned = sequences(made.table, PlanConfig(), np.zeros(len(made.table.sources), np.int32))
+    write_plan(run.plan, made.table, made.labels, planned, lambda _: seed)
+    run.prompts.write_bytes(made.prompts.read_bytes())
+    assert run.plan.name == PART
+    assert [row["position"] for row in read_rows(run.plan)] == list(range(len(planned)))
+    return list(read_plan(run))
+
+
+@thorough
+@given(rows=ROWS, block_size=st.integers(1, 4))
+def test_the_bound_is_that_of_the_trie(ask: Any, grouped: Any, rows: Any, block_size: int) -> None:
+    """Over all sources: each distinct full block once, and of each sequence what it cannot reuse."""
+    asked = requests(ask, rows)
+    made = grouped(asked)
+    least, seen = 0, set()
+    for one in sorted((by_id(asked)[i] for of in made.groups.values() for i in of), key=lambda one: one.prompt):
+        for _ in range(one.n):
+            blocks = [one.prompt[:end] for end in range(block_size, len(one.prompt) + 1, block_size)]
+            usable = [block for block in blocks if len(block) < len(one.prompt)]
+            least += len(one.prompt) - block_size * sum(block in seen for block in usable)
+            seen.update(blocks)
+    with PromptFile(made.prompts) as file:
+        assert bound_of(file, made.table, block_size) == least
+
+
+def by_id(asked: list[Any]) -> dict[str, Any]:
+    return {one.request_id: one for one in asked}
+
+
+@settings(deadline=None)
+@given(rows=ROWS)
+def test_the_groups_table_is_what_was_grouped(ask: Any, grouped: Any, rows: Any) -> None:
+    """Read back from its file the table equals what was written."""
+    made = grouped(requests(ask, rows), max_group_rows=3)
+    known, again = made.table, read_groups(made.folder / "groups.parquet")
+    assert [*again.sources] == [*known.sources]
+    assert [*again.group_ids] == [*known.group_ids]
+    for name in (
+        "source",
+        "group",
+        "original",
+        "prompt_tokens",
+        "shared_tokens",
+        "n",
+        "max_tokens",
+        "predicted_tokens",
+        "upper_tokens",
+    ):
+        assert (getattr(again, name) == getattr(known, name)).all(), name
 
 
 def test_buckets() -> None:
     """A bucket's edge belongs to it, and what is longer than the last edge is in bucket 0."""
-    assert [bucket_of(n) for n in (1, 256, 257, 512, 1024, 2048, 2049)] == [256, 256, 512, 512, 1024, 2048, 0]
+    lengths = (1, 256, 257, 512, 1024, 2048, 2049)
+    assert [bucket_of(n) for n in lengths] == [256, 256, 512, 512, 1024, 2048, 0]
+    assert buckets(np.array(lengths)).tolist() == [bucket_of(n) for n in lengths]
     assert sorted(BUCKETS) == list(BUCKETS)

@@ -39,6 +39,8 @@ TOML_PIECES = st.sampled_from(
             "[sampling]",
             "[[sampling]]",
             "truncate_prompt",
+            "fields",
+            "reorder_fields",
         ),
         *(" = ", "\n", "\r", "'", '"', '"""', "[", "]", "{", "}", ",", "#", ".", "\\", "\\u0000", "\\ud83d", "\0", "\ufeff"),
         *("'{{ a }}'", "'{{ a'", "'@x'", "'utf-16'", "'rot13'", "'jsonl'", "'head'", "true", "nan", "inf", "1e400", "-1"),

@@ -50,6 +50,8 @@ class _Source(BaseModel):
     prompt_template_file: str | None = None
     system: str | None = None
     truncate_prompt: str | None = None
+    fields: list[Text] | None = None
+    reorder_fields: bool | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     deadline: datetime | None = None
     sampling: _Sampling | None = None
@@ -82,9 +84,12 @@ def read_source_configs(
 
 def rows_of(given: Mapping[str, Any]) -> RowConfig:
     """The settings of rows as the user gives them, with the text of the template file that they name: what a run is named
-    by is the text."""
-    template = given.get("prompt_template")
-    return RowConfig(**{**given, "prompt_template": template and template_text(template, Path())})
+    by is the text. Fields may have commas between them."""
+    template, fields = given.get("prompt_template"), given.get("fields")
+    if isinstance(fields, str):
+        fields = [name.strip() for name in fields.split(",")]
+    text = template and template_text(template, Path())
+    return RowConfig(**{**given, "prompt_template": text, "fields": tuple(fields or ())})
 
 
 def template_text(given: str, folder: Path) -> str:
@@ -93,14 +98,17 @@ def template_text(given: str, folder: Path) -> str:
 
 
 def check_template(rows: RowConfig, where: str) -> None:
-    """Raise ConfigError when the rows' template is none."""
+    """Raise ConfigError when the rows' template is none, or has no place for the fields that are to be there."""
     if rows.prompt_template is not None:
         from tasks.ingest.shapes.template import compiled
 
         try:
-            compiled(rows.prompt_template)
+            has_place = compiled(rows.prompt_template).has_place
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
+        if not has_place and rows.places_fields:
+            key = "fields" if rows.fields else "reorder_fields"
+            raise ConfigError(f"{where}: {key} needs a place in the prompt template: {{{{ fields }}}}")
 
 
 def _template_file(path: Path) -> str:
@@ -164,6 +172,11 @@ def _over(default: SourceConfig, said: _Source, path: Path) -> SourceConfig:
             raise ConfigError(f"the template file {name!r} must end in one of {endings}, or it would be read as data")
     elif {"prompt_column", "messages_column"} & rows.keys():
         rows["prompt_template"] = None  # the run's template is for sources that say nothing of their columns
+    if "prompt_template" in rows:  # and so are its fields
+        rows.setdefault("fields", ())
+        rows.setdefault("reorder_fields", False)
+    if "fields" in rows:
+        rows["fields"] = tuple(rows["fields"])
     sampling = said.sampling.model_dump(exclude_unset=True) if said.sampling else {}
     if "stop" in sampling:
         sampling["stop"] = tuple(sampling["stop"])

@@ -1,11 +1,10 @@
 """A row's fields to its prompt, by a Jinja2 template of the user's. Pure; the same row always gives the same text.
 
-The template sees each field under its name, the whole row as `row` (`row["Best Answer"]`) and what encloses the record as
-`up`. A field that is not there fails, one that is null or empty is empty text, and any other value reads as it stands in a
-file of JSON. Text is neither escaped nor trimmed.
+The template sees each field under its name, the whole row as `row` (`row["Best Answer"]`), what encloses the record as `up`,
+and some or all fields in an order, a line each, as `fields`. A field that is not there fails, one that is null or empty is
+empty text, and any other value reads as it stands in a file of JSON. Text is neither escaped nor trimmed.
 """
 
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -15,8 +14,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tasks.core.errors import ConfigError
 from tasks.ingest.rows import RowError
+from tasks.ingest.shapes.fields import Fields, as_text
 
-ROW, UP = "row", "up"
+ROW, UP, FIELDS = "row", "up", "fields"
 _MAX_CHARS = 16 << 20
 _MAX_TURNS = 1_000_000
 _MAX_EXPONENT = 1_000
@@ -78,11 +78,7 @@ def _filled(value: Any) -> Any:
 
 def _shown(value: Any) -> Any:
     """What an expression prints."""
-    if value is None:
-        return ""
-    if isinstance(value, bool | dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return value
+    return str(value) if isinstance(value, Fields) else as_text(value)
 
 
 def _environment() -> _Environment:
@@ -93,7 +89,8 @@ def _environment() -> _Environment:
 
 
 class PromptTemplate:
-    """A compiled template. `uses` are the row's fields that it names; None when it looks at all of them."""
+    """A compiled template. `uses` are the row's fields that it names, None when it looks at all of them; `has_place` tells
+    that it may put `fields` somewhere."""
 
     def __init__(self, text: str) -> None:
         environment = _environment()
@@ -102,12 +99,15 @@ class PromptTemplate:
             raise TemplateSyntaxError("there is no other template to include, import or extend", 1)
         self._template: Template = environment.from_string(text)
         self.uses = _fields(tree)
+        self.has_place = FIELDS in meta.find_undeclared_variables(tree)
 
-    def render(self, content: Mapping[str, Any], up: Mapping[str, Any] | None) -> str:
+    def render(self, content: Mapping[str, Any], up: Mapping[str, Any] | None, fields: Fields | None = None) -> str:
         """The row's prompt. Raises RowError when it cannot be made."""
         variables = {name: _filled(value) for name, value in content.items()}
         variables.setdefault("range", _Ranges().range)
         variables |= {ROW: content} if up is None else {ROW: content, UP: up}
+        if fields is not None:
+            variables[FIELDS] = fields
         parts: list[str] = []
         num_chars = 0
         try:
@@ -178,11 +178,20 @@ def compiled(text: str) -> PromptTemplate:
         raise ConfigError(f"prompt_template: {error}") from error
 
 
-def prompted(text: str, content: Mapping[str, Any], up: Mapping[str, Any] | None, prompt_column: str) -> dict[str, Any]:
+def prompted(
+    text: str,
+    content: Mapping[str, Any],
+    up: Mapping[str, Any] | None,
+    prompt_column: str,
+    fields: Fields | None = None,
+) -> dict[str, Any]:
     """What a row's fields say besides: the rendered prompt, and those that the template does not use.
 
     A field that it uses is data, whatever its name; one that is called `temperature` and not used is that parameter.
     """
     template = compiled(text)
-    kept = {} if template.uses is None else {name: value for name, value in content.items() if name not in template.uses}
-    return kept | {prompt_column: template.render(content, up)}
+    kept = {}
+    if template.uses is not None:
+        used = template.uses.union(*((name, name.partition(".")[0]) for name, _ in fields or ()))
+        kept = {name: value for name, value in content.items() if name not in used}
+    return kept | {prompt_column: template.render(content, up, fields)}

@@ -15,11 +15,13 @@ from pydantic import ValidationError
 
 from tasks.core.config import RowConfig, SamplingDefaults
 from tasks.core.request import Request
+from tasks.ingest.fields.order import Cell, FieldOrder
 from tasks.ingest.finding.sources import SourceFile
 from tasks.ingest.reading.records import field_at
 from tasks.ingest.rows import Fault, Row, RowError
 from tasks.ingest.shapes.anthropic import params_asked
 from tasks.ingest.shapes.asked import Asked
+from tasks.ingest.shapes.fields import Fields, named_cells, other_cells
 from tasks.ingest.shapes.identity import identity, is_blank, shown
 from tasks.ingest.shapes.messages import Message, led, without_label
 from tasks.ingest.shapes.openai_lines import (
@@ -34,7 +36,7 @@ from tasks.ingest.shapes.protocol import JSON_CELLS, PlainRow, first_error
 from tasks.ingest.shapes.responses import response_asked
 from tasks.ingest.shapes.sampling import sampling_of
 from tasks.ingest.shapes.sharegpt import is_sharegpt, sharegpt_turns, unseen
-from tasks.ingest.shapes.template import prompted
+from tasks.ingest.shapes.template import FIELDS, compiled, prompted
 from tasks.ingest.shapes.tools import tools_json
 from tasks.ingest.shapes.unheard import REFUSED
 
@@ -55,7 +57,8 @@ Shape = Literal["line", "params", "plain"]
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """The rules of one source. `served` are the lower-cased names that `body.model` may have; None allows any."""
+    """The rules of one source. `served` are the lower-cased names that `body.model` may have; None allows any. `order` is
+    that of the fields that a template puts at its place for them; None leaves them as they are given."""
 
     config: RowConfig
     defaults: SamplingDefaults
@@ -63,12 +66,30 @@ class Validator:
     model: str
     priority: int = 0
     deadline: datetime | None = None
+    order: FieldOrder | None = None
 
     @property
     def identity(self) -> str:
         """All that shapes what becomes of a row, as text that is the same in every process."""
         served = None if self.served is None else sorted(self.served)
-        return repr((self.config, self.defaults, served, self.model, self.priority, self.deadline))
+        order = self.order and self.order.digest
+        return repr((self.config, self.defaults, served, self.model, self.priority, self.deadline, order))
+
+    def cells(self, row: Row) -> list[Cell]:
+        """The fields of a row that are to be at the template's place for them, as they are given. Raises RowError."""
+        return [] if isinstance(row.content, Fault) else self._cells(_opened(row, row.content), row.up)
+
+    def _cells(self, content: Mapping[str, Any], up: Mapping[str, Any] | None) -> list[Cell]:
+        if self.config.fields:
+            return named_cells(self.config.fields, content, up)
+        return other_cells((self.config.id_column,) if self.config.id_column else ID_COLUMNS, content)
+
+    def _fields(self, template: str, content: Mapping[str, Any], up: Mapping[str, Any] | None) -> Fields | None:
+        """What the template is to have as `fields`; None where that is a field of the row's own, or nothing."""
+        if not compiled(template).has_place or (FIELDS in content and not self.config.places_fields):
+            return None
+        cells = self._cells(content, up)
+        return Fields(cells if self.order is None else self.order.arrange(cells))
 
     def request(self, file: SourceFile, row: Row) -> Request | Fault:
         """The row as a request without token ids, or what is wrong with it."""
@@ -121,8 +142,9 @@ class Validator:
         return {"messages": self._messages_column(content), "prompt": self.config.prompt_column}
 
     def _plain(self, row: Row, content: Mapping[str, Any]) -> Asked:
-        if self.config.prompt_template is not None:
-            content = prompted(self.config.prompt_template, content, row.up, self.config.prompt_column)
+        if (template := self.config.prompt_template) is not None:
+            fields = self._fields(template, content, row.up)
+            content = prompted(template, content, row.up, self.config.prompt_column, fields)
         if parsed := _parsed_cells(content, is_table=row.has_text_cells):
             content = {**content, **parsed}
         messages, prompt = self._conversation(content, is_table=row.has_text_cells)

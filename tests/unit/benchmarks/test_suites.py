@@ -103,7 +103,7 @@ def test_orders_lose_nothing(bench: Bench, make: Any, name: str, buffer: int) ->
 
 
 def test_buckets_go_by_size(bench: Bench, make: Any) -> None:
-    """What shares a third goes together, the largest bucket first; what overflows the buffer goes before the rest is known."""
+    """What shares a third goes together, the largest bucket first; an overflowing buffer sends what it has by then."""
     suite = make("S3", scale=0.2)
     first, second, third = ((letter,) * 6 for letter in (1, 2, 3))
     prompts = [first, second, third, (*second, 9), (*third, 9), (*third, 8), (*first, 7), first, first, first]

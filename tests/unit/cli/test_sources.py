@@ -48,7 +48,7 @@ def inbox(cli: Any, write_jsonl: WriteJsonl) -> Path:
 
 
 def test_sources_that_speak_for_themselves(cli: Any, inbox: Path) -> None:
-    """Each source's rows are read its way; the plan begins with the most urgent, a copy's original among it."""
+    """Each source's rows are read its way; the plan begins with the most urgent, answering for the others."""
     values = cli.json("run", str(inbox), *ECHO)
     assert (values["requests"], values["duplicates"], values["output_tokens"]) == (6, 2, 24)
     requests = cli.sql("select distinct source, priority, deadline::varchar as due from requests order by 1")
@@ -56,7 +56,7 @@ def test_sources_that_speak_for_themselves(cli: Any, inbox: Path) -> None:
     assert [row["due"] is None for row in requests] == [True, False, True]
     plan = f"read_parquet('{cli.data}/runs/*/plan/*.parquet')"
     planned = cli.sql(f"select source, request_id from {plan} order by position")
-    assert [row["source"] for row in planned] == ["a", "c", "b", "a"]
+    assert [row["source"] for row in planned] == ["c", "c", "b", "a"]
 
 
 def test_what_makes_another_run(cli: Any, inbox: Path) -> None:

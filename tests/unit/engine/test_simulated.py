@@ -106,14 +106,17 @@ def test_answers_have_the_length_they_are_told_to_have() -> None:
 
 
 def test_what_can_never_fit_is_refused() -> None:
-    """A sequence that needs more blocks than there are is refused by itself, and so is an empty one."""
+    """A sequence that needs more blocks than there are is refused by itself; so is an empty one, and one that runs."""
     engine = SimulatedEngine(EngineShape(4, 4, 8, 64))
     with pytest.raises(RequestError, match="13 tokens need 4 KV blocks, and there are 3"):
         engine.add_request(planned(1, range(10)), ())
     with pytest.raises(RequestError):
         engine.add_request(planned(1, ()), ())
     assert engine.num_unfinished == 0
-    assert cached(finish(engine, planned(2, range(9)))) == {2: 0}
+    engine.add_request(planned(2, range(9)), ())
+    with pytest.raises(RequestError, match="already"):
+        engine.add_request(planned(2, range(8)), ())
+    assert engine.num_unfinished == 1
 
 
 def test_admission_waits_for_room_and_keeps_the_watermark() -> None:

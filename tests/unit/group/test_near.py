@@ -2,22 +2,16 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.core.config import GroupConfig
 from tasks.core.errors import ConfigError
-from tasks.core.plan import GroupMember
 from tasks.engine.models import resolve_encoder
-from tasks.group.near import context_of, find_near_duplicates, merged
-from tasks.group.prefix import Grouping, group
+from tasks.group.near import Candidate, context_of, find_near_duplicates, merged
 from tasks.group.semantic import Encoder, SentenceEncoder
-
-MakeMember = Callable[..., GroupMember]
 
 
 class AngleEncoder:
@@ -48,8 +42,23 @@ def never() -> Encoder:
     raise AssertionError("no encoder is needed")
 
 
-def grouped(members: list[GroupMember], encoder: Encoder, threshold: float | None = 0.9) -> Grouping:
-    return group(members, lambda: encoder, GroupConfig(near_duplicates=threshold, max_embedded_rows=0))
+def candidate(one: Any) -> Candidate:
+    return Candidate(one.request_id, one.source, one.text, one.sampling, one.n, one.context)
+
+
+@pytest.fixture
+def merge(grouped: Callable[..., Any]) -> Callable[..., Any]:
+    """Groups requests and merges those that are near."""
+
+    def make(requests: list[Any], encoder: Encoder, threshold: float = 0.9) -> Any:
+        def find(source: str, ids: frozenset[str]) -> Any:
+            known = sorted((candidate(one) for one in requests), key=lambda one: one.request_id)
+            mine = [one for one in known if one.source == source and one.request_id in ids]
+            return find_near_duplicates(mine, lambda: encoder, threshold)
+
+        return grouped(requests, find_near=find)
+
+    return make
 
 
 def test_likeness_does_not_drift() -> None:
@@ -105,50 +114,49 @@ def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["sampling", "n", "source", "context", "chance", "numbers", "not read", "not near"],
 )
-def test_what_is_never_merged(make_member: MakeMember, first: dict[str, Any], second: dict[str, Any]) -> None:
+def test_what_is_never_merged(ask: Any, merge: Any, first: dict[str, Any], second: dict[str, Any]) -> None:
     """Other parameters, turns or numbers, another source, chance, a text beyond the encoder keep requests apart."""
-    assert grouped([_one(make_member, 0), _one(make_member, 1)], AngleEncoder()).duplicate_of == {"src/1": "src/0"}
-    assert grouped([_one(make_member, 0, **first), _one(make_member, 1, **second)], AngleEncoder()).duplicate_of == {}
+    assert merge([_one(ask, 0), _one(ask, 1)], AngleEncoder()).duplicate_of == {"src/1": "src/0"}
+    assert merge([_one(ask, 0, **first), _one(ask, 1, **second)], AngleEncoder()).duplicate_of == {}
 
 
-def _one(make_member: MakeMember, i: int, context: str = "", **given: Any) -> GroupMember:
+def _one(ask: Any, i: int, **given: Any) -> Any:
     """One of two requests that are near unless they are given something else."""
-    return replace(make_member(str(i), (i,), **{"text": f"{'ab'[i]}1: x", **given}), context=context)
+    return ask(str(i), (i,), **{"text": f"{'ab'[i]}1: x", **given})
 
 
-def test_a_merged_request_is_in_no_group(make_member: MakeMember) -> None:
+def test_a_merged_request_is_in_no_group(ask: Any, merge: Any) -> None:
     """The first by id is kept; an exact duplicate of a merged one goes with it; other exact duplicates have no cosine."""
     members = [
-        make_member("4", (1,), text="a1: what is it"),
-        make_member("1", (0,), text="1: what is it"),
-        make_member("2", (1,), text="a1: what is it"),
-        make_member("3", (0,), text="1: what is it"),
-        make_member("5", (2,), text="b80: what is it"),
+        ask("4", (1,), text="a1: what is it"),
+        ask("1", (0,), text="1: what is it"),
+        ask("2", (1,), text="a1: what is it"),
+        ask("3", (0,), text="1: what is it"),
+        ask("5", (2,), text="b80: what is it"),
     ]
-    grouping = grouped([*members, make_member("6", (3,), text="a1: by chance", temperature=1)], AngleEncoder())
-    kept = [member.request_id for of in grouping.groups for member in of.members]
+    grouping = merge([*members, ask("6", (3,), text="a1: by chance", temperature=1)], AngleEncoder())
+    kept = [request_id for of in grouping.groups.values() for request_id in of]
     assert sorted(kept) == ["src/1", "src/5", "src/6"]
     assert grouping.duplicate_of == {"src/2": "src/1", "src/3": "src/1", "src/4": "src/1"}
     assert grouping.similarity == {"src/2": pytest.approx(1), "src/4": pytest.approx(1)}
-    assert grouped(members[::-1], AngleEncoder()).duplicate_of == grouping.duplicate_of
+    assert merge(members[::-1], AngleEncoder()).duplicate_of == grouping.duplicate_of
 
 
-def test_nothing_is_embedded_in_vain(make_member: MakeMember) -> None:
-    """Off, or with nothing to compare, no encoder is opened; on, only what has a counterpart is embedded, each text once."""
-    lone = [make_member("1", (1,), text="1: a"), make_member("2", (2,), text="2: b")]  # other numbers
-    assert group(lone, never, GroupConfig(max_embedded_rows=0)).duplicate_of == {}
-    assert find_near_duplicates(lone, never, 0.9) == {}
+def test_nothing_is_embedded_in_vain(ask: Any, merge: Any) -> None:
+    """With nothing to compare no encoder is opened; else only what has a counterpart is embedded, each text once."""
+    lone = [ask("1", (1,), text="1: a"), ask("2", (2,), text="2: b")]  # other numbers
+    assert find_near_duplicates([candidate(one) for one in lone], never, 0.9) == {}
     encoder = AngleEncoder()
     texts = ["a1: x", "b1: x", "a1: x", "7: chance", "a1: too long"]
-    members = [make_member(str(i), (i,), text=text, temperature=float("7" in text)) for i, text in enumerate(texts)]
-    grouped(members, encoder)
+    members = [ask(str(i), (i,), text=text, temperature=float("7" in text)) for i, text in enumerate(texts)]
+    merge(members, encoder)
     assert encoder.embedded == ["a1: x", "b1: x"]
 
 
-def test_too_many_texts_are_refused(make_member: MakeMember, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_texts_are_refused(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source beyond what can be compared is named, with the numbers and the way out, before anything is embedded."""
     monkeypatch.setattr("tasks.group.near.MAX_COMPARED", 3)
-    members = [make_member(str(i), (i,), text="a" * i + "1: x") for i in range(4)]
+    members = [candidate(ask(str(i), (i,), text="a" * i + "1: x")) for i in range(4)]
     with pytest.raises(ConfigError, match=r"source 'src' has 4 texts to compare, and at most 3"):
         find_near_duplicates(members, never, 0.9)
 
@@ -175,7 +183,7 @@ def test_the_context_is_all_but_the_last_users_text() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # the libraries' own deprecations
-def test_with_the_real_encoder(make_member: MakeMember) -> None:
+def test_with_the_real_encoder(ask: Any) -> None:
     """Case, spacing and a missing question mark are near; another question, number or unknown script is not."""
     texts = [
         "How do I block my card?",
@@ -188,7 +196,7 @@ def test_with_the_real_encoder(make_member: MakeMember) -> None:
         "你好，世界",
         "您好，世間",
     ]
-    members = [make_member(str(i), (i,), text=text) for i, text in enumerate(texts)]
+    members = [candidate(ask(str(i), (i,), text=text)) for i, text in enumerate(texts)]
     found = find_near_duplicates(members, lambda: SentenceEncoder(resolve_encoder("all-MiniLM-L6-v2").path), 0.98)
     assert {copy: near.original for copy, near in found.items()} == {"src/1": "src/0", "src/2": "src/0"}
     assert all(0.98 <= near.similarity <= 1 for near in found.values())

@@ -67,8 +67,9 @@ def test_the_runs_system_prompt(put: Put, read: Read) -> None:
 @pytest.mark.parametrize("key", ["system", "prompt_template", "prompt_column", "messages_column", "id_column"])
 def test_settings_that_are_no_text(key: str, text: str) -> None:
     """What no table can hold stops before anything is read, with the setting's name; else it would fail in every row."""
+    given: dict[str, Any] = {key: text}
     with pytest.raises(ConfigError, match=f"{key} must be text in UTF-8 without a NUL"):
-        RowConfig(**{key: text})
+        RowConfig(**given)
 
 
 def test_a_system_prompt_that_is_no_text(put: Put, read: Read) -> None:

@@ -22,9 +22,11 @@ record_path = "data.items"
 prompt_column = "question"
 messages_column = "chat"
 id_column = "key"
-prompt_template = "{{ a }}"
+prompt_template = "{{ fields }}"
 system = "Be brief."
 truncate_prompt = "tail"
+fields = ["a", "b"]
+reorder_fields = true
 priority = -3
 deadline = 2026-12-01T06:00:00-05:00
 
@@ -49,7 +51,8 @@ def test_everything_that_it_can_say(put: Put, tmp_path: Path) -> None:
     put("other/a.jsonl", ROW)
     default = SourceConfig(RowConfig(system="Be kind."), SamplingDefaults(3))
     found = configs(tmp_path / "in", default=default)
-    rows = RowConfig("jsonl", "cp1252", "data.items", "question", "chat", "key", "{{ a }}", "Be brief.", "tail")
+    own = ("jsonl", "cp1252", "data.items", "question", "chat", "key", "{{ fields }}", "Be brief.", "tail")
+    rows = RowConfig(*own, fields=("a", "b"), reorder_fields=True)
     due = datetime(2026, 12, 1, 11, tzinfo=UTC)
     assert found == {
         "mails": SourceConfig(rows, SamplingDefaults(7, 0.5, 9, 0.9, 40, ("END", "Q:")), -3, due),

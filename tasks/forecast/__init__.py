@@ -1,0 +1,1 @@
+"""What a night would be like, before it begins."""
