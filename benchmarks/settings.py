@@ -1,17 +1,21 @@
-"""Engine settings on this device: tokens per second by sequences in flight, on decode-heavy and prefill-heavy work.
+"""Engine settings on this device: CPU seconds by sequences in flight, on decode-heavy and prefill-heavy work.
 
 One engine whose batch holds the most; fewer in flight is the same engine fed less. Each round runs all sizes, in an order
-that turns; a ratio is that of a size to 64 within one round. The steps' loads and seconds can be kept, to fit a step-time
-model to (`--steps FILE`).
+that turns; a ratio is that of a size to 64 within one round. On one thread and in CPU seconds, since on a shared machine the
+seconds of a clock measure the neighbours. The steps' loads and CPU seconds can be kept, to fit a step-time model to
+(`--steps FILE`).
 """
 
 import argparse
+import os
 import random
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+
+os.environ["OMP_NUM_THREADS"] = "1"
 
 from benchmarks.engine import make_sequences, open_engine
 from benchmarks.rig import Result, interval, record, result
@@ -20,23 +24,23 @@ from tasks.engine.vllm import VLLMEngine
 
 NAME = "settings"
 SIZES = (32, 64, 96, 128)
-WORK = {"decode": (128, 16, 32), "prefill": (24, 4, 512)}
+WORK = {"decode": (128, 16, 32), "prefill": (16, 4, 512)}
 """Sequences, output tokens and prompt tokens of each kind of work."""
 
 Steps = list[tuple[float, ...]]
 
 
 def drain(engine: VLLMEngine, sequences: list[PlannedSequence], in_flight: int, steps: Steps) -> float:
-    """Run all of it with so many in flight; its seconds. Each step's seconds and load are added to `steps`."""
-    waiting, began = list(reversed(sequences)), time.perf_counter()
+    """Run all of it with so many in flight; its CPU seconds. Each step's and its load are added to `steps`."""
+    waiting, began = list(reversed(sequences)), time.process_time()
     while waiting or engine.num_unfinished:
         while waiting and engine.num_unfinished < in_flight:
             engine.add_request(waiting.pop(), ())
-        before = time.perf_counter()
+        before = time.process_time()
         engine.step()
-        after, load = time.perf_counter(), engine.last_load
+        after, load = time.process_time(), engine.last_load
         steps.append((after - before, load.prefill_tokens, load.decode_seqs, load.context_tokens))
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def measure(engine: VLLMEngine, kind: str, rounds: int, steps: Steps, keep: Path | None) -> list[Result]:
@@ -57,8 +61,9 @@ def measure(engine: VLLMEngine, kind: str, rounds: int, steps: Steps, keep: Path
     for size in SIZES:
         ratio = interval([at_64 / at for at, at_64 in zip(seconds[size], seconds[64], strict=True)])
         rate = number * (num_prompt if kind == "prefill" else max_tokens) / interval(seconds[size]).median
-        detail = {"rounds": rounds, "tokens_per_s": rate, "sequences": number, "output": max_tokens, "prompt": num_prompt}
-        found.append(result(NAME, "-", f"{kind}: speed with {size} in flight / 64", ratio, "-", True, **detail))
+        detail = {"rounds": rounds, "tokens_per_cpu_s": rate, "sequences": number}
+        detail |= {"output": max_tokens, "prompt": num_prompt}
+        found.append(result(NAME, "-", f"{kind}: CPU speed with {size} in flight / 64", ratio, "-", True, **detail))
     return found
 
 

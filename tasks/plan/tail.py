@@ -3,9 +3,9 @@
 While the plan is worked off at the full rate, a sequence starts when the work before it is done; it is late where it would
 still run when all the work is done. So each has a latest start, and the order is made from the end of the night: each place
 goes to the last sequence of the plan that may start so late or, where none may, to the one that may start latest. No order
-has a smaller delay at its worst (the rule of Lawler, 1973, for one machine), and what is moved ahead is moved no further
-than it must be, as it leaves the neighbours with which it shares a prefix. Of sequences without a prediction nothing is
-known; they keep their order.
+has a smaller delay at its worst (the rule of Lawler, 1973, for one machine), and what is moved ahead moves no further than
+it must be, as it leaves the neighbours with which it shares a prefix. Of sequences without a prediction nothing is known;
+they keep their order.
 
 Deterministic. Only the end is looked at, down to the first late one: it is as long as the longest sequence runs.
 """
