@@ -65,7 +65,7 @@ def _sharing(found: Forecast) -> Table:
 def _prefixes(source: SourceForecast) -> Iterator[tuple[Text | str, ...]]:
     best, name = f"{source.ideal_hit_rate:.1%}", Text(source.source)
     if not source.prefixes:
-        yield name, "no full block in common", "", "", "", best
+        yield name, "next to nothing", "", "", "", best
     for i, prefix in enumerate(source.prefixes):
         numbers = (f"{prefix.num_tokens:,}", f"{prefix.num_requests:,}", f"{prefix.spared_tokens:,}")
         yield "" if i else name, Text(f"...{prefix.text}"), *numbers, "" if i else best
