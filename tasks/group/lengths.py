@@ -22,7 +22,8 @@ _PRIOR_ROWS = 4.0
 _PRIOR_POINTS = (np.arange(32) + 0.5) / 32
 _MIN_ROWS = 48
 """A source is not divided below that."""
-_CELL_ROWS, _MAX_CELLS = 8, 256
+_CELL_ROWS, _MAX_CELLS = (32, 8), 256
+"""The sizes of clusters that are tried, and how many of them there may be in a source."""
 _NUM_LENGTH_BINS = 4
 _FOLDS = 4
 _MUST_GAIN = 0.03
@@ -182,13 +183,9 @@ def _ways_to_divide(history: History) -> list[_Cells]:
     ways = [_Cells("prompt length", edges=np.unique(bins))]
     if history.vectors is not None:
         mean = history.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-        ways.append(
-            _Cells(
-                "cluster",
-                mean=mean,
-                clusters=split(centred(history.vectors, mean), max(_CELL_ROWS, len(history.vectors) // _MAX_CELLS)),
-            )
-        )
+        rest, at_least = centred(history.vectors, mean), len(history.vectors) // _MAX_CELLS
+        sizes = sorted({max(size, at_least) for size in _CELL_ROWS}, reverse=True)
+        ways += [_Cells("cluster", mean=mean, clusters=split(rest, size)) for size in sizes]
     return ways
 
 
