@@ -1,7 +1,7 @@
 """Goal 7 on S4: tokens recomputed after preemptions, and how full the KV cache is, against admission as vLLM does it.
 
     python -m benchmarks.admission [--scale 40] [--pairs 5] [--record]     simulated, each pair another night
-    python -m benchmarks.admission --real [--scale 2] [--record]           one night on vLLM, few KV blocks
+    python -m benchmarks.admission --real [--scale 1] [--record]           one night on vLLM, few KV blocks
 
 The peer gives the engine as many sequences as its batch holds, and vLLM preempts. Both have the plan sorted by prefix. KV
 use is the mean share of blocks held while there is work waiting. Lengths are predicted by the median of the kind of question
@@ -10,20 +10,22 @@ on the night before, or not at all.
 
 import argparse
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.replay import SmallerCache
 from benchmarks.rig import Interval, Result, interval, record, result
-from benchmarks.served import Fed, Lengths, Night, NoJournal, TrueLengths, planned, simulate, true_lengths
+from benchmarks.served import Night, planned, serve, simulate, true_lengths
 from benchmarks.suites import BLOCK_SIZE, Suite, make_suite
 from tasks.core.plan import PlannedSequence
 from tasks.core.step import KVShape
 from tasks.engine.models import resolve_model
-from tasks.engine.scheduling import Counters, EngineShape
+from tasks.engine.scheduling import EngineShape
 from tasks.engine.tokenizer import ModelTokenizer
 from tasks.generate.admission import KVAdmission
+
+if TYPE_CHECKING:
+    from tasks.engine.vllm import VLLMEngine
 
 NAME = "admission"
 MODEL = "SmolLM2-135M-Instruct"
@@ -80,54 +82,35 @@ def results(what: str, recomputed: Interval | float, use: Interval | float, deta
 
 def real(suite: Suite, max_num_seqs: int, blocks: float) -> list[Result]:
     """Both admissions on vLLM, one after the other from an empty cache."""
+    engine, cache = open_small(max_num_seqs)
+    num_blocks, plan, lengths = int(suite.num_blocks * blocks), sorted_plan(suite, "kind"), true_lengths(suite)
+    shape = replace(engine.shape, num_blocks=num_blocks)
+    default = serve(engine, cache, plan, lengths, num_blocks, None)
+    ours = serve(engine, cache, plan, lengths, num_blocks, KVAdmission(KVShape(shape.usable_blocks, BLOCK_SIZE)))
+    detail: dict[str, Any] = {
+        "sequences": len(plan),
+        "blocks": shape.usable_blocks,
+        "peer_recomputed": recomputed_of(default),
+    }
+    for name in ("preemptions", "steps"):
+        detail[name] = f"{getattr(ours.counters, name)}/{getattr(default.counters, name)}"
+    use = use_of(ours, shape) / use_of(default, shape)
+    return results(f"vLLM, batch {max_num_seqs}, lengths predicted by kind", recomputed_of(ours), use, detail)
+
+
+def open_small(max_num_seqs: int) -> "tuple[VLLMEngine, SmallerCache]":
+    """vLLM with the embedded model, and the handle on the size of its cache."""
     from benchmarks.engine import open_engine_of
-    from benchmarks.replay import SmallerCache
     from tasks.core.config import EngineConfig
 
-    config = EngineConfig(max_num_seqs=max_num_seqs, max_num_batched_tokens=_BUDGET, block_size=BLOCK_SIZE)
-    engine = open_engine_of(replace(config, kv_cache_memory_bytes=512 << 20))
-    cache, num_blocks = SmallerCache(engine), int(suite.num_blocks * blocks)
-    usable = num_blocks - 1
-    nights = {}
-    for which, make in (("default", lambda: None), ("ours", lambda: KVAdmission(KVShape(usable, BLOCK_SIZE)))):
-        cache.resize(num_blocks)
-        nights[which] = _real_night(engine, cache, sorted_plan(suite, "kind"), true_lengths(suite), usable, make)
-    ours, default = nights["ours"], nights["default"]
-    detail = {"sequences": len(suite.items), "blocks": usable, "preemptions": f"{ours[2]}/{default[2]}"}
-    detail |= {"peer_recomputed": default[0], "seconds": f"{ours[3]:.1f}/{default[3]:.1f}"}
-    return results(f"vLLM, batch {max_num_seqs}, lengths predicted by kind", ours[0], ours[1] / default[1], detail)
-
-
-def _real_night(
-    engine: Any, cache: Any, plan: list[PlannedSequence], lengths: Lengths, usable: int, make_room: Callable[[], Any]
-) -> tuple[float, float, int, float]:
-    """Share of tokens recomputed, KV use, preemptions, seconds."""
-    from tasks.generate.loop import Tally, generate
-
-    before, counters, computed = engine.cache_counters(), Counters(), 0
-    fed, began = Fed(plan, counters), time.perf_counter()
-
-    def on_step(tally: Tally) -> None:
-        nonlocal computed
-        load = engine.last_load
-        computed += load.prefill_tokens + load.decode_seqs
-        counters.steps += 1
-        counters.held_blocks += engine.shape.usable_blocks - (engine.shape.num_blocks - 1 - usable) - cache.num_free
-        fed.on_step(tally)
-
-    generate(
-        fed.work(),
-        TrueLengths(engine, lengths),
-        NoJournal(),
-        max_num_seqs=engine.max_num_seqs,
-        should_stop=lambda: False,
-        on_step=on_step,
-        room=make_room(),
+    config = EngineConfig(
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=_BUDGET,
+        block_size=BLOCK_SIZE,
+        kv_cache_memory_bytes=512 << 20,
     )
-    after = engine.cache_counters()
-    once = (after.queried - before.queried) - (after.hit - before.hit) + sum(length - 1 for length in lengths.values())
-    use = fed.held_blocks / fed.steps / usable
-    return computed / once - 1, use, after.preemptions - before.preemptions, time.perf_counter() - began
+    engine = open_engine_of(config)
+    return engine, SmallerCache(engine)
 
 
 def main() -> None:
@@ -138,7 +121,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write the results down")
     given = parser.parse_args()
     if given.real:
-        found = real(make_suite("S4", open_tokenizer(), scale=given.scale or 2), 48, 0.5)
+        found = real(make_suite("S4", open_tokenizer(), scale=given.scale or 1), 48, 0.5)
     else:
         suites = [make_suite("S4", open_tokenizer(), scale=given.scale or 40, seed=seed) for seed in range(given.pairs)]
         found = [one for of in SIZES for predicts in ("kind", "none") for one in simulated(suites, predicts, *of)]

@@ -1,4 +1,4 @@
-"""The plan's sequences through the product's own loop, on a simulated engine or the real one, their true lengths enforced.
+"""The plan's sequences through the product's own loop, on a simulated engine or the real one, with their true lengths.
 
 What a planner sees of a suite S4 (limits, and predictions learnt from an earlier night) and what only the engine knows (true
 lengths) are kept apart here.
@@ -8,7 +8,9 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from benchmarks.replay import SmallerCache
 from benchmarks.suites import Item, Suite
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine, Room
@@ -19,6 +21,9 @@ from tasks.engine.simulated import SimulatedEngine, StepRecord
 from tasks.engine.step_time import StepTime
 from tasks.generate.loop import Tally, generate
 from tasks.generate.resume import Work
+
+if TYPE_CHECKING:
+    from tasks.engine.vllm import VLLMEngine
 
 Lengths = dict[int, int]
 
@@ -120,6 +125,44 @@ def simulate(plan: Sequence[PlannedSequence], lengths: Lengths, shape: EngineSha
         room=room,
     )
     return Night(engine.counters, tuple(loads), fed.steps, fed.held_blocks)
+
+
+def serve(
+    engine: "VLLMEngine",
+    cache: SmallerCache,
+    plan: Sequence[PlannedSequence],
+    lengths: Lengths,
+    blocks: int,
+    room: Room | None,
+) -> Night:
+    """A night on vLLM with an empty cache of so many blocks; `recomputed` is what was computed beyond what had to be."""
+    cache.resize(blocks)
+    before, counters, loads = engine.cache_counters(), Counters(), list[StepLoad]()
+    fed = Fed(plan, counters)
+
+    def on_step(tally: Tally) -> None:
+        loads.append(engine.last_load)
+        counters.steps += 1
+        counters.held_blocks += blocks - 1 - cache.num_free
+        fed.on_step(tally)
+
+    generate(
+        fed.work(),
+        TrueLengths(engine, lengths),
+        NoJournal(),
+        max_num_seqs=engine.max_num_seqs,
+        should_stop=lambda: False,
+        on_step=on_step,
+        room=room,
+    )
+    after = engine.cache_counters()
+    counters.prefilled, counters.decoded = (
+        sum(load.prefill_tokens for load in loads),
+        sum(load.decode_seqs for load in loads),
+    )
+    once = (after.queried - before.queried) - (after.hit - before.hit) + sum(length - 1 for length in lengths.values())
+    counters.recomputed, counters.preemptions = counters.computed - once, after.preemptions - before.preemptions
+    return Night(counters, tuple(loads), fed.steps, fed.held_blocks)
 
 
 class Fed:
