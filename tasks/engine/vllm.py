@@ -216,8 +216,8 @@ class VLLMEngine:
 
 
 def _let_llvmlite_be_searched() -> None:
-    """On a CPU vLLM 0.32 looks into the `__dict__` of all that modules hold. Numba's handle of its library takes any name for
-    a function's, and this one too, so vLLM would not start where Numba has been imported: the handle gets an empty one."""
+    """On a CPU vLLM 0.32 looks into the `__dict__` of all that modules hold. Numba's handle of its library takes any name
+    for a function's, this one too, so vLLM would not start where Numba has been imported: the handle gets an empty one."""
     if (ffi := sys.modules.get("llvmlite.binding.ffi")) is not None:
         ffi.lib._fntab["__dict__"] = {}
 
