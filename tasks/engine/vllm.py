@@ -6,6 +6,7 @@ SIGKILL leaves nothing behind.
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class VLLMEngine:
         if os.environ.get("VLLM_ENABLE_V1_MULTIPROCESSING") != "0":
             raise ConfigError("set VLLM_ENABLE_V1_MULTIPROCESSING=0 before vLLM is imported")
         self._on_cpu = current_platform.is_cpu()
+        _let_llvmlite_be_searched()
         try:
             llm = LLM(
                 model=str(model),
@@ -211,6 +213,13 @@ class VLLMEngine:
         cached = min(output.num_cached_tokens or 0, running.num_prompt)
         error = None if reason else f"vLLM ended the request with {answer.finish_reason!r}"
         return StepOutput(key, token_ids, reason, cached, error, logprobs)
+
+
+def _let_llvmlite_be_searched() -> None:
+    """On a CPU vLLM 0.32 looks into the `__dict__` of all that modules hold. Numba's handle of its library takes any name
+    for a function's, this one too, so vLLM would not start where Numba has been imported: the handle gets an empty one."""
+    if (ffi := sys.modules.get("llvmlite.binding.ffi")) is not None:
+        ffi.lib._fntab["__dict__"] = {}
 
 
 def _stopped(stops: StopStrings, token_ids: Sequence[int], reason: FinishReason | None) -> int:
