@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.group.clusters import split
+
 _BATCH = 64
 _READ_AT_ONCE = 4096
 _MAX_CHARS_PER_TOKEN = 100
@@ -58,11 +60,6 @@ class SentenceEncoder:
 
 
 def cluster(embeddings: NDArray[np.float32], cluster_size: int) -> list[int]:
-    """A label per row, for clusters of about `cluster_size` rows: mini-batch k-means from a fixed start."""
-    from sklearn.cluster import MiniBatchKMeans
-
-    num_clusters = -(-len(embeddings) // cluster_size)
-    if num_clusters < 2:
-        return [0] * len(embeddings)
-    means = MiniBatchKMeans(n_clusters=num_clusters, random_state=0, n_init=3, batch_size=1024)
-    return [int(label) for label in means.fit_predict(embeddings)]
+    """A label per row, for clusters of at most `cluster_size` rows that can be told apart."""
+    labels: list[int] = split(embeddings, cluster_size).labels.tolist()
+    return labels

@@ -38,9 +38,9 @@ def test_clusters_are_the_same_each_time() -> None:
     """The same embeddings give the same labels."""
     embeddings = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
     assert cluster(embeddings, 10) == cluster(embeddings, 10)
-    assert len({*cluster(embeddings, 10)}) == 10
+    assert max(np.bincount(cluster(embeddings, 10))) <= 10
 
 
 def test_few_rows_are_one_cluster(tmp_path: Path) -> None:
     """What fits one cluster is not cut."""
-    assert cluster(np.ones((5, 3), dtype=np.float32), 32) == [0] * 5
+    assert cluster(np.ones((5, 3), dtype=np.float32) / np.sqrt(np.float32(3)), 32) == [0] * 5
