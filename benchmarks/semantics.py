@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import drafts, experts
-from benchmarks.encoders import csr, measure_quality, measure_speed
+from benchmarks.encoders import csr, measure_merging, measure_quality, measure_speed
 from benchmarks.engine import MODEL
 from benchmarks.rig import Interval, Result, record, result
 from tasks.engine.models import resolve_model
@@ -223,7 +223,7 @@ def _bootstrapped(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def main() -> None:
     """Measure and write down, or with --dry only print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", default=["speed", "quality", "lengths", "drafts", "experts"])
+    parser.add_argument("--parts", nargs="+", default=["speed", "quality", "merging", "lengths", "drafts", "experts"])
     parser.add_argument("--corpus", type=Path)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--rows", type=int, default=100_000)
@@ -234,6 +234,7 @@ def main() -> None:
     parts: dict[str, Callable[[], list[Result]]] = {
         "speed": lambda: measure_speed(given.rows, given.pairs),
         "quality": lambda: measure_quality(given.corpus, 600),
+        "merging": lambda: measure_merging(given.corpus),
         "lengths": lambda: measure_lengths(nights, False) + measure_lengths(nights, True),
         "drafts": lambda: measure_drafts(joined(nights)),
         "experts": lambda: measure_experts(joined(nights)),

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.group.clusters import Clusters, split
+from tasks.group.static import StaticEncoder
+from tasks.storage.history import Answers
 
 UNKNOWN = -1
 """In place of a length, where there is nothing to tell it from."""
@@ -101,6 +103,11 @@ class LengthModel:
     def divided_by(self) -> dict[str, str]:
         return {name: source.cells.name for name, source in self._sources.items()}
 
+    @property
+    def needs_vectors(self) -> frozenset[str]:
+        """The sources whose prompts must be embedded to be predicted as well as can be."""
+        return frozenset(name for name, source in self._sources.items() if source.cells.clusters is not None)
+
     @staticmethod
     def fit(history: History) -> "LengthModel":
         """Learn from these rows; the order of rows within a source decides ties alone."""
@@ -135,6 +142,16 @@ class LengthModel:
                 found = model.quantiles(prompt_tokens[rows], None if vectors is None else vectors[rows], quantile)
                 predicted[rows] = np.minimum(found, max_tokens[rows])
         return predicted
+
+
+def learn(answers: Answers, encoder: StaticEncoder | None = None) -> LengthModel:
+    """The model of these answers; their prompts are counted and embedded by the encoder, as new ones must be."""
+    vectors = None
+    if encoder is not None:
+        encoder.fit(answers.prompt_token_ids, answers.offsets)
+        vectors = encoder.embed_tokens(answers.prompt_token_ids, answers.offsets)
+    columns = (answers.sources, answers.prompt_tokens, answers.output_tokens, answers.was_cut)
+    return LengthModel.fit(History(*columns, vectors))
 
 
 def curve(lengths: Ints, was_cut: NDArray[np.bool_], points: NDArray[np.float64] | None = None) -> Curve:

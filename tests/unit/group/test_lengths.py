@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tasks.group.lengths import UNKNOWN, History, LengthModel, curve
+from tasks.group.lengths import UNKNOWN, History, LengthModel, curve, learn
+from tasks.group.static import open_static_encoder
+from tasks.storage.history import Answers
 
 
 def history(**columns: Any) -> History:
@@ -107,3 +109,21 @@ def test_prompt_lengths_are_used_where_they_pay() -> None:
 def test_no_rows_make_a_model_that_knows_nothing() -> None:
     """An empty history predicts nothing."""
     assert predict(LengthModel.fit(history(output_tokens=[])), ["s"]) == [UNKNOWN]
+
+
+def test_learning_from_the_answers_of_runs() -> None:
+    """Prompts as token ids: two kinds in one source are told apart by their words, and new ones are predicted by kind."""
+    rng = np.random.default_rng(0)
+    kinds_of = np.arange(120) % 2
+    prompts = [[7, 8, *rng.integers(10 + 40 * kind, 50 + 40 * kind, 12), 9] for kind in kinds_of]
+    ids = np.array(prompts, dtype=np.int32).ravel()
+    offsets = np.arange(121, dtype=np.int64) * 15
+    lengths = np.where(kinds_of == 1, 200, 30).astype(np.int32)
+    answers = Answers(np.array(["s"] * 120), lengths, np.zeros(120, np.bool_), ids, offsets)
+    assert learn(answers).needs_vectors == frozenset()
+    encoder = open_static_encoder(None, 100)
+    model = learn(answers, encoder)
+    assert model.needs_vectors == {"s"}
+    new = np.array([[7, 8, *rng.integers(10 + 40 * kind, 50 + 40 * kind, 12), 9] for kind in (0, 1)], dtype=np.int32)
+    vectors = encoder.embed_tokens(new.ravel(), np.array([0, 15, 30], np.int64))
+    assert predict(model, ["s", "s"], vectors=vectors) == [30, 200]
