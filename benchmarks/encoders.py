@@ -26,7 +26,7 @@ from tasks.group.static import open_static_encoder
 
 NAME = "semantics"
 CLUSTER_SIZE = 32
-_MINILM_ROWS = 512
+_MINILM_ROWS = 256
 Vectors = NDArray[np.float32]
 
 

@@ -17,8 +17,10 @@ from tasks.storage.parquet import REQUESTS, writing_table
 from tasks.storage.planned import Labels
 from tasks.storage.prompts import PromptFile
 
-BUFFER, MIN_BUCKET, THRESHOLD = 5000, 16, 0.33
+BUFFER, THRESHOLD = 5000, 0.33
 """Of the streaming scheduler that `buckets` is a re-implementation of: Daft's prefix bucketing, at its defaults."""
+PORTION = 128
+"""Requests that reach it at once; a guess, as it takes what the stage before it gives."""
 
 Order = Callable[[Suite], list[Item]]
 
@@ -33,17 +35,17 @@ def full_sort(suite: Suite) -> list[Item]:
     return sorted(suite.items, key=lambda item: item.prompt_token_ids)
 
 
-def buckets(suite: Suite, *, buffer: int = BUFFER) -> list[Item]:
+def buckets(suite: Suite, *, buffer: int = BUFFER, portion: int = PORTION) -> list[Item]:
     """Requests are collected in a buffer. When it overflows, and at the end, it is sorted and cut where neighbours share
     less than a third of either; the largest buckets go first, until the buffer holds no more than it may.
 
     A re-implementation from the published description and source of Daft's "vLLM prefix caching" provider, on token ids in
-    place of bytes. There, buckets below the minimum are sent on together; one engine gets them in the same order.
+    place of bytes. There, buckets below a minimum of 16 are sent on together; one engine gets them in the same order.
     """
     sent: list[Item] = []
     held: list[Item] = []
-    for item in suite.items:
-        held.append(item)
+    for start in range(0, len(suite.items), portion):
+        held += suite.items[start : start + portion]
         if len(held) > buffer:
             held = _send_largest(held, buffer, sent)
     _send_largest(held, 0, sent)

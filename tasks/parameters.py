@@ -84,12 +84,13 @@ class Sampling(_Form):
 
 
 class Group(_Form):
-    """How requests are brought together; a source is embedded at some 100 rows a second on a CPU."""
+    """How requests are brought together."""
 
-    encoder: str = Field(default=_GROUP.encoder, description="The sentence encoder, by name or as a folder.")
-    cluster_size: int = Field(default=_GROUP.cluster_size, ge=1, description="Requests in a cluster by meaning, about.")
-    max_embedded_rows: int = Field(
-        default=_GROUP.max_embedded_rows, ge=0, description="A larger source is ordered by its prompts' prefixes alone."
+    encoder: str = Field(
+        default=_GROUP.encoder, description="The sentence encoder that near-duplicates are told by, by name or as a folder."
+    )
+    max_learnt_answers: int = Field(
+        default=_GROUP.max_learnt_answers, ge=0, description="Answers of earlier runs that lengths are learnt from."
     )
     near_duplicates: float | None = Field(
         default=None,

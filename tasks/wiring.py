@@ -32,6 +32,7 @@ from tasks.storage.remote import redacted
 from tasks.worker import WorkerSpec
 
 if TYPE_CHECKING:
+    from tasks.group.group import Predict
     from tasks.group.near import Candidate, Near
 
 _model_tokenizer = lru_cache(maxsize=1)(ModelTokenizer)
@@ -153,9 +154,23 @@ def _group(job: Job, dataset: Dataset, display: Display) -> None:
             job.config.group,
             partial(_urgency, job),
             find_near=near,
+            predict=_lengths(job),
             on_rows=lambda rows: display.grouping(rows, dataset.requests),
         )
         write_checksums(folder)
+
+
+def _lengths(job: Job) -> "Predict | None":
+    """What tells the lengths of answers; None when no earlier run of the model can teach them."""
+    from tasks.group.predicted import predicted
+    from tasks.group.static import open_static_encoder
+    from tasks.storage.history import read_answers
+
+    answers = read_answers(job.layout, job.model.name, job.config.group.max_learnt_answers, without=job.run.run_id)
+    if answers is None:
+        return None
+    folder, vocabulary = None if job.is_echo else job.model.path, open_tokenizer(job).vocab_size
+    return lambda arranged, prompts: predicted(arranged, prompts, answers, partial(open_static_encoder, folder, vocabulary))
 
 
 def _urgency(job: Job, source: str) -> tuple[int, float]:

@@ -155,29 +155,23 @@ class SourceConfig:
 class GroupConfig:
     """How requests are brought together.
 
-    A source smaller than two clusters is left in one piece; one of more than `max_embedded_rows`, at some 100 rows a second
-    on a CPU, is ordered by its prompts' prefixes alone. With `near_duplicates`, a cosine, a request gets the answer of an
-    earlier one that is at least so near; all texts that may be compared are embedded for it.
+    A group has at most so many prompt tokens and requests. Answers' lengths are learnt from at most `max_learnt_answers` of
+    earlier runs (0: not at all). With `near_duplicates`, a cosine, a request gets the answer of an earlier one that is at
+    least so near by `encoder`; all texts that may be compared are embedded for it.
     """
 
     encoder: str = "all-MiniLM-L6-v2"
-    cluster_size: int = 8
-    max_embedded_rows: int = 2048
     near_duplicates: float | None = None
     max_group_tokens: int = 65_536
     max_group_rows: int = 256
+    max_learnt_answers: int = 20_000
 
     def __post_init__(self) -> None:
         _check(self.max_group_tokens >= 1, "max_group_tokens", self.max_group_tokens, "at least 1")
         _check(self.max_group_rows >= 1, "max_group_rows", self.max_group_rows, "at least 1")
-        _check(self.cluster_size >= 1, "cluster_size", self.cluster_size, "at least 1")
-        _check(self.max_embedded_rows >= 0, "max_embedded_rows", self.max_embedded_rows, "at least 0")
+        _check(self.max_learnt_answers >= 0, "max_learnt_answers", self.max_learnt_answers, "at least 0")
         near = self.near_duplicates
         _check(near is None or 0 < near <= 1, "near_duplicates", near, "a cosine above 0 and at most 1")
-
-    def is_worth_embedding(self, num_rows: int) -> bool:
-        """Whether a source of that many rows is clustered by meaning."""
-        return 2 * self.cluster_size <= num_rows <= self.max_embedded_rows
 
 
 @dataclass(frozen=True, slots=True)

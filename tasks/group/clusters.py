@@ -6,9 +6,11 @@ splits, so that clusters next to each other are alike.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 Vectors = NDArray[np.float32]
 Labels = NDArray[np.int32]
@@ -43,7 +45,17 @@ class Clusters:
 
 def split(vectors: Vectors, cluster_size: int) -> Clusters:
     """Clusters of `cluster_size` rows at the most, but for rows that are all alike. Vectors of length one, or zero."""
-    points = whole(vectors)
+    with _blas().limit(limits=1, user_api="blas"):
+        return _split(whole(vectors), cluster_size)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """The products are small: several threads would wait for each other, on a busy computer ten times as long."""
+    return ThreadpoolController()
+
+
+def _split(points: Vectors, cluster_size: int) -> Clusters:
     labels = np.empty(len(points), dtype=np.int32)
     centres: list[Vectors] = []
     waiting = [np.arange(len(points))]
@@ -55,7 +67,7 @@ def split(vectors: Vectors, cluster_size: int) -> Clusters:
             centres.append(_centre(points[rows]))
         else:
             waiting += [rows[part] for part in reversed(parts)]
-    return Clusters(labels, np.concatenate(centres) if centres else np.empty((0, vectors.shape[1]), np.float32))
+    return Clusters(labels, np.concatenate(centres) if centres else np.empty((0, points.shape[1]), np.float32))
 
 
 def whole(vectors: Vectors) -> Vectors:

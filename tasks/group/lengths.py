@@ -26,7 +26,7 @@ _CELL_ROWS, _MAX_CELLS = (32, 8), 256
 """The sizes of clusters that are tried, and how many of them there may be in a source."""
 _NUM_LENGTH_BINS = 4
 _FOLDS = 4
-_MUST_GAIN = 0.03
+_MUST_GAIN = 0.05
 """The share of a source's error by which cells must lower it, in cross-validation, to be used."""
 
 Ints = NDArray[np.int32]

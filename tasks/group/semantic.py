@@ -1,6 +1,7 @@
-"""Which requests of a source are about the same thing: embeddings, and clusters of about one size.
+"""The sentence encoder: texts to vectors that are near where the texts mean the same.
 
-Deterministic for the same texts in the same order. The libraries are imported when an encoder is opened.
+It is what near-duplicates are told by; lengths of answers are learnt with the static encoder, which is a thousand times as
+fast. The libraries are imported when an encoder is opened.
 """
 
 from collections.abc import Sequence
@@ -55,14 +56,3 @@ class SentenceEncoder:
             for (i, _), ids in zip(some, encoded, strict=True):
                 is_whole[i] = len(ids) <= longest and tokenizer.unk_token_id not in ids
         return is_whole
-
-
-def cluster(embeddings: NDArray[np.float32], cluster_size: int) -> list[int]:
-    """A label per row, for clusters of about `cluster_size` rows: mini-batch k-means from a fixed start."""
-    from sklearn.cluster import MiniBatchKMeans
-
-    num_clusters = -(-len(embeddings) // cluster_size)
-    if num_clusters < 2:
-        return [0] * len(embeddings)
-    means = MiniBatchKMeans(n_clusters=num_clusters, random_state=0, n_init=3, batch_size=1024)
-    return [int(label) for label in means.fit_predict(embeddings)]

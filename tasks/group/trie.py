@@ -4,29 +4,21 @@ Prompts come in CSR form: `token_ids`, int32, all prompts one behind the other, 
 the last one ends. Compiled by numba and free of the interpreter's lock, so that two threads sort two sources.
 """
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from tasks.compiled import kept
 
 _FEW = 8
 _LOW = np.uint64(0xFFFFFFFF)
 _WORD = np.uint64(32)
-
-_F = TypeVar("_F", bound=Callable[..., object])
 
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 
-def _compiled(function: _F) -> _F:
-    return cast("_F", numba.njit(cache=True, nogil=True)(function))
-
-
-@_compiled
+@kept
 def _is_less(token_ids: Ints, offsets: Longs, x: int, y: int, depth: int) -> bool:
     """Whether prompt x stands before y, which begin with the same `depth` tokens; among equals the smaller row does."""
     a, a_end = offsets[x] + depth, offsets[x + 1]
@@ -41,7 +33,7 @@ def _is_less(token_ids: Ints, offsets: Longs, x: int, y: int, depth: int) -> boo
     return x < y
 
 
-@_compiled
+@kept
 def _sort_few(order: Longs, token_ids: Ints, offsets: Longs, low: int, high: int, depth: int) -> None:
     for i in range(low + 1, high):
         row, j = order[i], i
@@ -51,7 +43,7 @@ def _sort_few(order: Longs, token_ids: Ints, offsets: Longs, low: int, high: int
         order[j] = row
 
 
-@_compiled
+@kept
 def _two_tokens(token_ids: Ints, offsets: Longs, row: int, depth: int) -> np.uint64:
     """The prompt's next two tokens as one number that sorts as they do; an end is 0, so that it stands first."""
     at, end = offsets[row] + depth, offsets[row + 1]
@@ -63,7 +55,7 @@ def _two_tokens(token_ids: Ints, offsets: Longs, row: int, depth: int) -> np.uin
     return word
 
 
-@_compiled
+@kept
 def trie_order(token_ids: Ints, offsets: Longs) -> Longs:
     """The rows in the order of a depth-first walk of the trie, which is that of their token ids; equals as they come.
 
@@ -98,7 +90,7 @@ def trie_order(token_ids: Ints, offsets: Longs) -> Longs:
     return order
 
 
-@_compiled
+@kept
 def gather(token_ids: Ints, offsets: Longs, order: Longs) -> tuple[Ints, Longs]:
     """The prompts of these rows, in their order, in CSR form."""
     taken = np.zeros(len(order) + 1, np.int64)
@@ -110,7 +102,7 @@ def gather(token_ids: Ints, offsets: Longs, order: Longs) -> tuple[Ints, Longs]:
     return out, taken
 
 
-@_compiled
+@kept
 def shared_with_previous(token_ids: Ints, offsets: Longs, before: Ints) -> Ints:
     """How many tokens each prompt has in common with the one before it, from the front; `before` stands before the first.
 
@@ -127,7 +119,7 @@ def shared_with_previous(token_ids: Ints, offsets: Longs, before: Ints) -> Ints:
     return shared
 
 
-@_compiled
+@kept
 def content_hashes(token_ids: Ints, offsets: Longs, salts: Hashes) -> Hashes:
     """Two 64-bit hashes of each prompt and its salts, shape (rows, 2): multiply and rotate as in xxHash, each lane with
     constants of its own, and the finish of splitmix64."""
@@ -147,14 +139,14 @@ def content_hashes(token_ids: Ints, offsets: Longs, salts: Hashes) -> Hashes:
     return hashes
 
 
-@_compiled
+@kept
 def _finished(word: np.uint64) -> np.uint64:
     word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return word ^ word >> np.uint64(31)
 
 
-@_compiled
+@kept
 def ranges_of(token_ids: Ints, offsets: Longs, splitters: Ints, splitter_offsets: Longs) -> Longs:
     """Which of the ranges between sorted splitters each prompt is in: how many of them stand before it."""
     both = np.concatenate((token_ids, splitters))
@@ -173,7 +165,7 @@ def ranges_of(token_ids: Ints, offsets: Longs, splitters: Ints, splitter_offsets
     return found
 
 
-@_compiled
+@kept
 def block_hashes(token_ids: Ints, offsets: Longs, shared: Ints, block_size: int) -> tuple[Hashes, Hashes]:
     """Hashes of full blocks, each with all that stands before it: of those that end before their prompt does, but for those
     within the first `shared` tokens; and of those that end with it. The first ones row by row, from front to back."""

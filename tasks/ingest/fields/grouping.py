@@ -7,7 +7,7 @@ on: for counts of codes, for each row's group, for rows, and for rows that are t
 
 import numpy as np
 
-from tasks.ingest.fields.jit import Cells, Floats, Ints, compiled
+from tasks.compiled import Cells, Floats, Ints, compiled
 
 AVERAGE, TOTAL, SQUARE, ROOT = range(4)
 """What a group of k rows with one value is worth when groups are taken greedily: what is saved a row of it, in all, in all

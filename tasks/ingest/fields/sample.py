@@ -11,7 +11,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.ingest.fields.jit import Cells
+from tasks.compiled import Cells
 from tasks.ingest.fields.order import ABSENT, Cell, FieldOrder, Rule, value_hash
 from tasks.ingest.fields.search import MAX_FIELDS, solve
 

@@ -6,8 +6,8 @@ from zlib import crc32
 
 import numpy as np
 
+from tasks.compiled import Cells, Ints, compiled, kept
 from tasks.ingest.fields.grouping import AVERAGE, NO_COLUMN, ROOT, constant, divide, regroup, saved
-from tasks.ingest.fields.jit import Cells, Ints, compiled, kept
 from tasks.ingest.fields.trees import clustered, exact, tested
 
 _EXACT, _CLUSTERED = -2, -1

@@ -6,8 +6,8 @@ inner node the length of the fields that are constant below it. So the best tree
 
 import numpy as np
 
+from tasks.compiled import Cells, Ints, compiled
 from tasks.ingest.fields.grouping import length
-from tasks.ingest.fields.jit import Cells, Ints, compiled
 
 
 @compiled

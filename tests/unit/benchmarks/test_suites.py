@@ -96,7 +96,7 @@ def test_the_optimum_is_what_a_boundless_cache_gives(bench: Bench, make: Any, na
 def test_orders_lose_nothing(bench: Bench, make: Any, name: str, buffer: int) -> None:
     """Each order has each request once."""
     suite = make(name, scale=0.3)
-    for order in (bench.orders.arrival, bench.orders.full_sort, lambda s: bench.orders.buckets(s, buffer=buffer)):
+    for order in (bench.orders.arrival, bench.orders.full_sort, lambda s: bench.orders.buckets(s, buffer=buffer, portion=3)):
         bench.orders.checked(suite, order(suite))
     with pytest.raises(ValueError, match="loses or doubles"):
         bench.orders.checked(suite, suite.items[1:])
@@ -111,5 +111,6 @@ def test_buckets_go_by_size(bench: Bench, make: Any) -> None:
         suite,
         items=tuple(replace(suite.items[0], request_id=str(i), prompt_token_ids=prompt) for i, prompt in enumerate(prompts)),
     )
-    assert [item.prompt_token_ids[0] for item in bench.orders.buckets(suite)] == [1] * 5 + [3] * 3 + [2] * 2
-    assert [item.prompt_token_ids[0] for item in bench.orders.buckets(suite, buffer=5)] == [3] * 3 + [1] * 4 + [2] * 2 + [1]
+    at_the_end, on_the_way = [1] * 5 + [3] * 3 + [2] * 2, [3] * 3 + [1] * 4 + [2] * 2 + [1]
+    for given, expected in (({}, at_the_end), ({"buffer": 5, "portion": 1}, on_the_way)):
+        assert [item.prompt_token_ids[0] for item in bench.orders.buckets(suite, **given)] == expected

@@ -49,7 +49,7 @@ def test_the_threshold_is_part_of_the_runs_name(prompts: str) -> None:
         return open_job(config).run.run_id
 
     assert run_id(near_duplicates=1) == run_id(near_duplicates=1.0)
-    assert run_id() == run_id(cluster_size=3, encoder="other")
+    assert run_id() == run_id(max_learnt_answers=3, encoder="other")
     other = run_id(near_duplicates=0.98, encoder="other")
     assert len({run_id(), run_id(near_duplicates=0.98), run_id(near_duplicates=1.0), other}) == 4
 

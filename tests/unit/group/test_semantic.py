@@ -1,12 +1,11 @@
-"""Meaning: the real encoder, and clusters that are pure, sized and the same each time."""
-
-from pathlib import Path
+"""Meaning: the real encoder."""
 
 import numpy as np
 import pytest
 
 from tasks.engine.models import resolve_encoder
-from tasks.group.semantic import SentenceEncoder, cluster
+from tasks.group.clusters import split
+from tasks.group.semantic import SentenceEncoder
 
 CARDS = ["I lost my bank card", "My card was stolen", "Where is my new card?", "My card has not arrived"]
 RATES = ["What exchange rate do you use?", "How do you set exchange rates?", "Euro to dollar rate?", "Is the rate fair?"]
@@ -20,7 +19,7 @@ def test_requests_about_one_thing_come_together() -> None:
     embeddings = encoder.embed(texts)
     assert embeddings.shape == (8, 384)
     assert np.allclose(np.linalg.norm(embeddings, axis=1), 1, atol=1e-5)
-    labels = cluster(embeddings, 4)
+    labels = split(embeddings, 4).labels.tolist()
     assert len({*labels[::2]}) == len({*labels[1::2]}) == 1
     assert len({*labels}) == 2
 
@@ -32,15 +31,3 @@ def test_what_is_read_whole() -> None:
     texts = [CARDS[0], "card " * 254, "card " * 255, "你好，世界", "Karte verloren, naïve?", "x" * 30_000, "\U0001f469"]
     assert encoder.reads_whole(texts) == [True, True, False, False, True, False, False]
     assert encoder.reads_whole([]) == []
-
-
-def test_clusters_are_the_same_each_time() -> None:
-    """The same embeddings give the same labels."""
-    embeddings = np.random.default_rng(0).normal(size=(100, 8)).astype(np.float32)
-    assert cluster(embeddings, 10) == cluster(embeddings, 10)
-    assert len({*cluster(embeddings, 10)}) == 10
-
-
-def test_few_rows_are_one_cluster(tmp_path: Path) -> None:
-    """What fits one cluster is not cut."""
-    assert cluster(np.ones((5, 3), dtype=np.float32), 32) == [0] * 5

@@ -1,9 +1,12 @@
-"""Compiled functions of integers and arrays, with their types kept."""
+"""Compiled functions of integers and arrays, with their types kept: numba behind one door.
+
+They run without the interpreter's lock, so that threads share the cores.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-import numba  # type: ignore[import-untyped]
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +19,7 @@ _F = TypeVar("_F", bound=Callable[..., object])
 
 def compiled(function: _F) -> _F:
     """Compiled where it is first needed, and not kept: what calls it from outside is."""
-    return cast("_F", numba.njit(function))
+    return cast("_F", numba.njit(nogil=True)(function))
 
 
 def kept(function: _F) -> _F:
@@ -25,6 +28,6 @@ def kept(function: _F) -> _F:
     numba makes it anew when its own file or what it encloses is another, and does not see a change in what it calls.
     """
     try:
-        return cast("_F", numba.njit(cache=True)(function))
+        return cast("_F", numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:
         return compiled(function)
