@@ -188,7 +188,8 @@ def _open_engine(spec: WorkerSpec) -> _Opened:
         except OSError as error:  # an estimate for later plans; all answers are in the journal
             _log.warning("the speed of the steps was not kept: %s", error)
 
-    return _Opened(engine, engine.max_num_seqs, KVAdmission(engine.kv_shape), keep_speed)
+    room = Unbounded() if engine.kv_shape is None else KVAdmission(engine.kv_shape)
+    return _Opened(engine, engine.max_num_seqs, room, keep_speed)
 
 
 def read_plan(run: Run, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:

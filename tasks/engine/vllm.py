@@ -19,6 +19,7 @@ from vllm import LLM
 from vllm.exceptions import VLLMValidationError
 from vllm.inputs import tokens_input
 from vllm.platforms import current_platform
+from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from tasks.core.config import EngineConfig
 from tasks.core.errors import ConfigError, EngineError, RequestError
@@ -115,8 +116,12 @@ class VLLMEngine:
             raise ValueError("sequences hold KV blocks")
 
     @property
-    def kv_shape(self) -> KVShape:
-        """The KV cache; one block of it vLLM keeps for itself."""
+    def kv_shape(self) -> KVShape | None:
+        """The KV cache; one block of it vLLM keeps for itself. None where layers differ in what they keep of a sequence, so
+        that its blocks cannot be told from its length."""
+        groups = self._engine.engine_core.engine_core.scheduler.kv_cache_config.kv_cache_groups
+        if len(groups) != 1 or not isinstance(groups[0].kv_cache_spec, FullAttentionSpec):
+            return None
         return KVShape(self.shape.usable_blocks, self.shape.block_size)
 
     @property

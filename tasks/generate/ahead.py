@@ -1,7 +1,8 @@
 """The work that has not been admitted, a few items of it at hand.
 
 It is given out in the plan's order, which is what the prefix cache lives on. Only when no more comes behind what is at hand,
-the longest is given out first: what is long and starts last keeps the engine nearly empty for as long.
+the longest is given out first: what is long and starts last keeps the engine nearly empty for as long. Saved tokens do not
+count, so that what was in flight when an engine died is in flight again with the next.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ NUM_AT_HAND = 64
 
 
 class Ahead:
-    """An iterator of work with its next items in sight; `length_of` says how long an item is expected to run."""
+    """An iterator of work with its next items in sight; `length_of` says how long an item's answer gets."""
 
     def __init__(self, work: Iterable[Work], length_of: Callable[[Work], float], *, num_at_hand: int = NUM_AT_HAND) -> None:
         self._rest: Iterator[Work] = iter(work)

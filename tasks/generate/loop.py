@@ -45,7 +45,7 @@ def generate(
     """Run all work, at most `max_num_seqs` at once and no more than there is `room` for. When asked to stop it returns after
     the step in flight."""
     tally, room = Tally(), room or Unbounded()
-    waiting = Ahead(work, lambda work: room.expected_tokens(work.sequence) - len(work.saved_token_ids))
+    waiting = Ahead(work, lambda work: room.expected_tokens(work.sequence))
     while not should_stop():
         _admit(waiting, engine, journal, max_num_seqs, room, tally)
         if engine.num_unfinished == 0:

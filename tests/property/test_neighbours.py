@@ -10,13 +10,8 @@ PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple
 
 
 def distinct(prompts: list[tuple[int, ...]]) -> int:
-    """Full blocks of all prompts' trie; the block of a prompt's last token is its own."""
-    shared, own = set(), 0
-    for prompt in prompts:
-        most = (len(prompt) - 1) // BLOCK
-        shared |= {prompt[: (i + 1) * BLOCK] for i in range(most)}
-        own += len(prompt) // BLOCK - most
-    return len(shared) + own
+    """Full blocks of all prompts' trie: no engine holds fewer."""
+    return len({prompt[:end] for prompt in prompts for end in range(BLOCK, len(prompt) + 1, BLOCK)})
 
 
 def counted(flight: Neighbours) -> int:

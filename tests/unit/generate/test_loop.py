@@ -78,6 +78,21 @@ def test_stopped_after_any_step_and_resumed_gives_the_same_answers(tmp_path: Pat
         assert answers(folder) == expected
 
 
+def test_what_was_in_flight_is_in_flight_again(tmp_path: Path, make_sequence: MakeSequence) -> None:
+    """A life that begins with saved tokens admits the same sequences first as the one before."""
+    plan, admitted = [make_sequence(f"s{i}", prompt=(i, 1), max_tokens=12) for i in range(10)], list[list[int]]()
+
+    class Watched(EchoEngine):
+        def add_request(self, sequence: PlannedSequence, saved_token_ids: Sequence[int]) -> None:
+            admitted[-1].append(sequence.key)
+            super().add_request(sequence, saved_token_ids)
+
+    for _ in range(2):
+        admitted.append([])
+        run(tmp_path, plan, Watched(), max_num_seqs=3, stop_after=2)
+    assert admitted[0][:3] == admitted[1][:3] == [sequence.key for sequence in plan[:3]]
+
+
 def test_a_refused_sequence_is_a_failure_and_the_next_takes_its_place(tmp_path: Path, make_sequence: MakeSequence) -> None:
     """An engine that refuses one sequence runs all others; the refusal is journaled with its reason."""
 
