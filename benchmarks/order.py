@@ -13,19 +13,22 @@ import json
 import random
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.order_table import Measured, print_counts, print_table, results
-from benchmarks.orders import ORDERS, checked, full_sort, without_copies
-from benchmarks.replay import Replay, SmallerCache, replay_real, replay_simulated
+from benchmarks.orders import ORDERS, checked, full_sort, our_order, with_fields_in_order, without_copies
+from benchmarks.replay import Replay, SmallerCache, replay_fed, replay_real, replay_simulated
 from benchmarks.rig import record
+from benchmarks.served import Lengths, TrueLengths, planned, true_lengths
 from benchmarks.suites import BLOCK_SIZE, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, NAMES, Suite, cacheable_tokens, make_suite
 from tasks.core.config import EngineConfig
 from tasks.core.plan import PlannedSequence
+from tasks.core.protocols import Tokenizer
 from tasks.engine.models import resolve_model
-from tasks.engine.scheduling import EngineShape
+from tasks.engine.scheduling import CacheCounters, EngineShape
+from tasks.engine.simulated import SimulatedEngine
 from tasks.engine.tokenizer import ModelTokenizer
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -50,7 +53,7 @@ def main() -> None:
     else:
         tokenizer = ModelTokenizer(resolve_model(MODEL).path, None)
         suites = [make_suite(name, tokenizer, scale=given.scale) for name in given.suites.split(",")]
-        measured = simulate(suites) if given.simulate else measure(suites, given.rounds)
+        measured = simulate(suites, tokenizer) if given.simulate else measure(suites, given.rounds, tokenizer)
     if given.save:
         measured = merged(given.save, measured)
         given.save.write_text(json.dumps(measured))
@@ -61,26 +64,31 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An order of a suite, with the KV blocks that it has."""
+    """An order of a suite, with the KV blocks that it has. With the `lengths` of the answers it goes through the product's
+    loop, which sees predictions in their place; without, the engine is given all of it at once, as LLM.generate does."""
 
     name: str
     sequences: list[PlannedSequence]
     num_blocks: int
+    lengths: Lengths | None = None
 
 
-def variants(suite: Suite, all_blocks: int) -> list[Variant]:
-    """All orders of a suite; "ours again" is the same as "ours"."""
+def variants(suite: Suite, all_blocks: int, tokenizer: Tokenizer) -> list[Variant]:
+    """All orders of a suite; "ours again" is "ours". A table's fields are put into order in ours and the ideal."""
     ordered = {name: checked(suite, order(suite)) for name, order in ORDERS.items()}
     made = [Variant(name, [item.sequence() for item in items], suite.num_blocks) for name, items in ordered.items()]
-    made.append(Variant("ours again", made[-1].sequences, suite.num_blocks))
-    made.append(Variant("ideal", [item.sequence() for item in full_sort(suite)], all_blocks))
-    once = without_copies(suite)
-    if len(once) < len(suite.items):
-        made.append(Variant("ours, copies once", [item.sequence() for item in once], suite.num_blocks))
+    own = with_fields_in_order(suite, tokenizer)
+    lengths, predicts = true_lengths(own), "kind" if own.history else "none"
+    for name in ("ours", "ours again"):
+        sequences = planned(own, checked(own, our_order(own)), predicts)
+        made.append(Variant(name, sequences, suite.num_blocks, lengths))
+    made.append(Variant("ideal", [item.sequence() for item in full_sort(own)], all_blocks))
+    if len(once := without_copies(own)) < len(suite.items):
+        made.append(Variant("ours, copies once", planned(own, once, predicts), suite.num_blocks, lengths))
     return made
 
 
-def measure(suites: Sequence[Suite], num_rounds: int) -> Measured:
+def measure(suites: Sequence[Suite], num_rounds: int, tokenizer: Tokenizer) -> Measured:
     """On the real engine. A short run before the first round warms it up."""
     from benchmarks.engine import open_engine_of
 
@@ -97,25 +105,37 @@ def measure(suites: Sequence[Suite], num_rounds: int) -> Measured:
 
     def run(variant: Variant) -> Replay:
         cache.resize(variant.num_blocks)
-        return replay_real(engine, variant.sequences)
+        if variant.lengths is None:
+            return replay_real(engine, variant.sequences)
+        fed = TrueLengths(engine, variant.lengths)
+        return replay_fed(
+            fed, variant.sequences, replace(engine.shape, num_blocks=variant.num_blocks), engine.cache_counters
+        )
 
-    return _rounds({suite: variants(suite, engine.shape.num_blocks) for suite in suites}, num_rounds, run)
+    return _rounds({suite: variants(suite, engine.shape.num_blocks, tokenizer) for suite in suites}, num_rounds, run)
 
 
-def simulate(suites: Sequence[Suite]) -> Measured:
+def simulate(suites: Sequence[Suite], tokenizer: Tokenizer) -> Measured:
     """On the simulated engine, once."""
 
     def run(variant: Variant) -> Replay:
         shape = EngineShape(BLOCK_SIZE, variant.num_blocks, MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)
-        return replay_simulated(shape, variant.sequences)
+        if variant.lengths is None:
+            return replay_simulated(shape, variant.sequences)
+        engine = SimulatedEngine(shape, lambda sequence: sequence.sampling.max_tokens)
 
-    return _rounds({suite: variants(suite, BOUNDLESS) for suite in suites}, 1, run)
+        def counters() -> CacheCounters:
+            return CacheCounters(engine.counters.queried, engine.counters.hit, engine.counters.preemptions)
+
+        return replay_fed(TrueLengths(engine, variant.lengths), variant.sequences, shape, counters)
+
+    return _rounds({suite: variants(suite, BOUNDLESS, tokenizer) for suite in suites}, 1, run)
 
 
 def _rounds(work: dict[Suite, list[Variant]], num_rounds: int, run: Callable[[Variant], Replay]) -> Measured:
     """For each suite its facts, and for each order its rounds; within a round the orders come in random order."""
     found: Measured = {
-        suite.name: {**_facts(suite), "rounds": {one.name: [] for one in made}} for suite, made in work.items()
+        suite.name: {**_facts(suite, made), "rounds": {one.name: [] for one in made}} for suite, made in work.items()
     }
     rng = random.Random()
     for number in range(num_rounds):
@@ -128,12 +148,13 @@ def _rounds(work: dict[Suite, list[Variant]], num_rounds: int, run: Callable[[Va
     return found
 
 
-def _facts(suite: Suite) -> dict[str, Any]:
+def _facts(suite: Suite, made: Sequence[Variant]) -> dict[str, Any]:
+    ideal = next(one for one in made if one.name == "ideal")
     return {
         "requests": len(suite.items),
         "prompt_tokens": suite.prompt_tokens,
         "output_tokens": sum(item.true_tokens for item in suite.items),
-        "cacheable_tokens": cacheable_tokens(item.prompt_token_ids for item in suite.items),
+        "cacheable_tokens": cacheable_tokens(one.prompt_token_ids for one in ideal.sequences),
         "num_blocks": suite.num_blocks,
     }
 

@@ -1,14 +1,19 @@
 """The same sequences through the real engine and the simulated one, and what each of them counts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine
-from tasks.engine.scheduling import EngineShape
+from tasks.core.request import StepOutput
+from tasks.core.step import KVShape
+from tasks.engine.scheduling import CacheCounters, EngineShape
 from tasks.engine.simulated import SimulatedEngine
+from tasks.generate.admission import KVAdmission
+from tasks.generate.loop import generate
+from tasks.generate.resume import Work
 
 if TYPE_CHECKING:
     from tasks.engine.vllm import VLLMEngine
@@ -80,6 +85,42 @@ def replay_simulated(shape: EngineShape, sequences: Sequence[PlannedSequence]) -
     counters = engine.counters
     seconds = time.perf_counter() - start
     return Replay(counters.queried, counters.hit, counters.preemptions, counters.steps, cached, seconds)
+
+
+def replay_fed(
+    engine: Engine, sequences: Sequence[PlannedSequence], shape: EngineShape, counters: Callable[[], CacheCounters]
+) -> Replay:
+    """Through the product's loop, which admits by the KV that it predicts."""
+    room, heard, before = KVAdmission(KVShape(shape.usable_blocks, shape.block_size)), _Heard(), counters()
+    start = time.perf_counter()
+    tally = generate(
+        map(Work, sequences),
+        engine,
+        heard,
+        max_num_seqs=shape.max_num_seqs,
+        should_stop=lambda: False,
+        on_step=lambda tally: None,
+        room=room,
+    )
+    seconds, after = time.perf_counter() - start, counters()
+    queried, hit = after.queried - before.queried, after.hit - before.hit
+    return Replay(queried, hit, after.preemptions - before.preemptions, tally.steps, heard.cached, seconds)
+
+
+class _Heard:
+    """A journal that keeps the cached tokens of each sequence alone."""
+
+    def __init__(self) -> None:
+        self.cached: dict[int, int] = {}
+
+    def begin(self, key: int, saved_token_ids: Sequence[int] = ()) -> None:
+        return
+
+    def append(self, outputs: Sequence[StepOutput]) -> None:
+        self.cached.update((output.key, output.cached_tokens) for output in outputs if output.finish_reason)
+
+    def fail(self, key: int, reason: str) -> None:
+        raise AssertionError(f"{key} failed: {reason}")
 
 
 def compare(

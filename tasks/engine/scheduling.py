@@ -11,6 +11,7 @@ only running ones hold blocks.
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tasks.core.plan import PlannedSequence
 from tasks.engine.kv_pool import KVPool, next_hash
@@ -42,6 +43,14 @@ class EngineShape:
     def blocks_of(self, num_tokens: int) -> int:
         """Blocks that so many tokens of one sequence fill or begin."""
         return -(-num_tokens // self.block_size)
+
+
+class CacheCounters(NamedTuple):
+    """vLLM's own counters since its start, in tokens and in preemptions, under the names of tasks.engine.scheduling."""
+
+    queried: int
+    hit: int
+    preemptions: int
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import vllm
@@ -30,7 +30,7 @@ from tasks.engine.defaults import CPU_DEFAULTS, given_settings
 from tasks.engine.grammar import advance_grammar
 from tasks.engine.load import ScheduleWatch
 from tasks.engine.params import vllm_params
-from tasks.engine.scheduling import EngineShape
+from tasks.engine.scheduling import CacheCounters, EngineShape
 from tasks.engine.speed import Identity, cpu_name
 from tasks.engine.step_time import StepSums, StepTimer
 from tasks.engine.stops import StopStrings
@@ -38,14 +38,6 @@ from tasks.engine.tokenizer import ModelTokenizer
 
 _FINISH = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 _PROCESSORS = ["tasks.engine.history:OutputHistory", "tasks.engine.sampling:PositionKeyedSampler"]
-
-
-class CacheCounters(NamedTuple):
-    """vLLM's own counters since its start, in tokens and in preemptions, under the names of tasks.engine.scheduling."""
-
-    queried: int
-    hit: int
-    preemptions: int
 
 
 @dataclass(slots=True)
