@@ -167,10 +167,14 @@ class Groups:
             "and nothing else, is different; never if unset."
         ),
     ] = None
+    blend: Annotated[
+        bool,
+        typer.Option("--blend", help="Mix prefill-heavy and decode-heavy work; may pay on a GPU, does not on a CPU."),
+    ] = False
 
     @property
     def config(self) -> GroupConfig:
-        return GroupConfig(near_duplicates=self.merge_near_duplicates)
+        return GroupConfig(near_duplicates=self.merge_near_duplicates, blend=self.blend)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,7 @@ class Group(_Form):
     max_learnt_answers: int = Field(
         default=_GROUP.max_learnt_answers, ge=0, description="Answers of earlier runs that lengths are learnt from."
     )
+    blend: bool = Field(default=False, description="Mix prefill-heavy and decode-heavy work; may pay on a GPU.")
     near_duplicates: float | None = Field(
         default=None,
         gt=0,

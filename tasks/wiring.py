@@ -206,7 +206,8 @@ def plan(job: Job, dataset: Dataset, display: Display) -> int:
 
         groups = read_groups(job.run.groups)
         urgency = ranks(groups.sources, partial(_urgency, job))
-        planned = sequences(groups, job.config.plan, urgency, job.config.engine.max_num_seqs or 64)
+        in_flight, blend = job.config.engine.max_num_seqs or 64, job.config.group.blend
+        planned = sequences(groups, job.config.plan, urgency, in_flight, blend=blend)
         with PromptFile(job.run.prompts) as prompts:
             labels = Labels(prompts)
         with replacing_dir(job.run.plan.parent) as folder:

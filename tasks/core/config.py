@@ -155,7 +155,7 @@ class SourceConfig:
 class GroupConfig:
     """How requests are brought together.
 
-    A group has at most so many prompt tokens and requests. Answers' lengths are learnt from at most `max_learnt_answers` of
+    A group has at most so many prompt tokens and requests. With `blend`, prefill-heavy and decode-heavy work is mixed. Answers' lengths are learnt from at most `max_learnt_answers` of
     earlier runs (0: not at all). With `near_duplicates`, a cosine, a request gets the answer of an earlier one that is at
     least so near by `encoder`; all texts that may be compared are embedded for it.
     """
@@ -165,6 +165,7 @@ class GroupConfig:
     max_group_tokens: int = 65_536
     max_group_rows: int = 256
     max_learnt_answers: int = 20_000
+    blend: bool = False
 
     def __post_init__(self) -> None:
         _check(self.max_group_tokens >= 1, "max_group_tokens", self.max_group_tokens, "at least 1")

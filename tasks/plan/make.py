@@ -15,6 +15,7 @@ from tasks.core.config import PlanConfig
 from tasks.core.errors import DamageError
 from tasks.core.request import SamplingParams, derived_seed, is_sampled, sequence_key
 from tasks.plan.batches import Batches, Rows, batches, buckets
+from tasks.plan.blend import blended_order
 from tasks.plan.tail import full_rate, tail_order
 from tasks.plan.turns import in_turns
 from tasks.storage.planned import GroupTable, Labels, plan_writer
@@ -56,18 +57,38 @@ def rows_of(groups: GroupTable) -> tuple[Rows, NDArray[np.int64]]:
     return rows, kept
 
 
-def sequences(groups: GroupTable, config: PlanConfig, urgency: NDArray[np.int32], num_in_flight: int = 64) -> Sequences:
+def sequences(
+    groups: GroupTable,
+    config: PlanConfig,
+    urgency: NDArray[np.int32],
+    num_in_flight: int = 64,
+    *,
+    blend: bool = False,
+) -> Sequences:
     """Every sequence in the order of the night; `urgency` is of each of the groups' sources, the smaller the sooner, and
-    `num_in_flight` what the engine has in flight when it is full."""
+    `num_in_flight` what the engine has in flight when it is full. With `blend`, equally urgent units are mixed."""
     rows, kept = rows_of(groups)
     units = batches(rows, config)
-    order, batch = _rows_in_order(units, in_turns(rows, units, urgency))
+    in_order = in_turns(rows, units, urgency)
+    order, batch = _rows_in_order(units, _blended(rows, units, in_order, urgency) if blend else in_order)
     times = rows.n[order]
     first = np.cumsum(times) - times
     choice = np.arange(int(times.sum())) - np.repeat(first, times)
     row = np.repeat(order, times)
     last = _with_full_end(rows, row, choice, urgency, num_in_flight)
     return Sequences(kept[row][last], choice[last].astype(np.int32), np.repeat(batch, times)[last])
+
+
+def _blended(rows: Rows, units: Batches, in_order: Ints, urgency: NDArray[np.int32]) -> Ints:
+    """The units with their prefill and their decode mixed, those of each urgency among themselves."""
+    prefill = np.add.reduceat((rows.num_prompt - rows.shared)[units.order], units.begins[:-1])[in_order]
+    decode = np.add.reduceat(rows.expected_output[units.order], units.begins[:-1])[in_order]
+    level = urgency[rows.source[units.first_rows[in_order]]]
+    mixed = [
+        of[blended_order(prefill[of].astype(np.float64), decode[of].astype(np.float64))]
+        for of in (np.flatnonzero(level == one) for one in np.unique(level))
+    ]
+    return in_order[np.concatenate(mixed)] if mixed else in_order
 
 
 def _with_full_end(rows: Rows, row: Ints, choice: Ints, urgency: NDArray[np.int32], num_in_flight: int) -> Ints:

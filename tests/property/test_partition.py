@@ -127,6 +127,17 @@ def test_batches_are_a_partition_within_budget(ask: Any, grouped: Any, rows: Any
 
 
 @thorough
+@given(rows=ROWS, levels=st.lists(st.integers(0, 1), min_size=3, max_size=3))
+def test_blending_moves_units_within_their_urgency(ask: Any, grouped: Any, rows: Any, levels: list[int]) -> None:
+    """Blended, the plan has the same sequences, each source's urgency in its place."""
+    made = grouped(requests(ask, rows), max_group_rows=2).table
+    urgency = np.array(levels[: len(made.sources)], np.int32)
+    plain, blended = (sequences(made, PlanConfig(), urgency, blend=blend) for blend in (False, True))
+    assert Counter(zip(blended.row, blended.choice, strict=True)) == Counter(zip(plain.row, plain.choice, strict=True))
+    assert np.diff(urgency[made.source[blended.row]]).min(initial=0) >= 0
+
+
+@thorough
 @given(rows=ROWS, seed=st.integers(0, 2**40))
 def test_the_plan_has_one_sequence_a_choice(ask: Any, grouped: Any, rows: Any, seed: int) -> None:
     """Every choice is planned once with its own prompt and key; and with a seed of its own if it samples, which is the
