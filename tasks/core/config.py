@@ -155,9 +155,10 @@ class SourceConfig:
 class GroupConfig:
     """How requests are brought together.
 
-    A group has at most so many prompt tokens and requests. With `blend`, prefill-heavy and decode-heavy work is mixed. Answers' lengths are learnt from at most `max_learnt_answers` of
-    earlier runs (0: not at all). With `near_duplicates`, a cosine, a request gets the answer of an earlier one that is at
-    least so near by `encoder`; all texts that may be compared are embedded for it.
+    A group has at most so many prompt tokens and requests. With `blend`, prefill-heavy and decode-heavy work is mixed.
+    Answers' lengths are learnt from at most `max_learnt_answers` of earlier runs (0: not at all). With `near_duplicates`, a
+    cosine, a request gets the answer of an earlier one that is at least so near by `encoder`; all texts that may be compared
+    are embedded for it.
     """
 
     encoder: str = "all-MiniLM-L6-v2"
