@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.group.arrange import Arranged
-from tasks.group.lengths import History, LengthModel
+from tasks.group.lengths import learn
 from tasks.group.static import StaticEncoder
 from tasks.storage.history import Answers
 from tasks.storage.prompts import PromptFile
@@ -21,11 +21,8 @@ def predicted(
     """Both lengths of each row, shape (2, rows), in tokens; -1 for sources that were never answered. Some thousand prompts
     in memory at a time."""
     encoder = open_encoder()
-    encoder.fit(answers.prompt_token_ids, answers.offsets)
-    vectors = encoder.embed_tokens(answers.prompt_token_ids, answers.offsets)
-    prompt_tokens = np.diff(answers.offsets).astype(np.int32)
-    model = LengthModel.fit(History(answers.sources, prompt_tokens, answers.output_tokens, answers.was_cut, vectors))
-    takes_vectors = any(model.divided_by.get(source) == "cluster" for source in arranged.sources)
+    model = learn(answers, encoder)
+    takes_vectors = not model.needs_vectors.isdisjoint(arranged.sources)
     lengths, begin = np.empty((len(QUANTILES), len(arranged.source)), np.int32), 0
     for batch in prompts.batches():
         rows = slice(begin, begin + len(batch))
