@@ -161,13 +161,13 @@ def _longest_together(items: Sequence[Item]) -> int:
 
 
 def _templates_and_documents(texts: Texts, scale: float) -> list[_Draft]:
-    """12 templates, each with a document of its own that is asked 12 questions; larger scales have more documents."""
+    """Six templates, each with a document of its own that is asked 20 questions; larger scales have more documents."""
     drafts = []
-    for template in range(12):
+    for template in range(6):
         system = f"You are assistant {template} of the night desk. {texts.passage(100)}"
         for _ in range(max(1, round(scale))):
-            document = texts.passage(750)
-            for _ in range(max(2, round(12 * min(scale, 1)))):
+            document = texts.passage(round(700 + 700 * min(scale, 1)))
+            for _ in range(max(2, round(20 * min(scale, 1)))):
                 question = f"Document: {document}\nQuestion: {texts.words(5)}?"
                 drafts.append(_Draft(f"template-{template}", question, 8, texts.rng.randint(2, 6), system))
     return drafts

@@ -1,15 +1,19 @@
 """The work that has not been admitted, a few items of it at hand.
 
 It is given out in the plan's order, which is what the prefix cache lives on. Only when no more comes behind what is at hand,
-the longest is given out first: what is long and starts last keeps the engine nearly empty for as long. Saved tokens do not
-count, so that what was in flight when an engine died is in flight again with the next.
+what is much longer than the rest goes first, the longest at its head: what is long and starts last keeps the engine nearly
+empty for as long. The rest stays among its neighbours, which share prefixes with it. Saved tokens do not count, so that what
+was in flight when an engine died is in flight again with the next.
 """
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 
 from tasks.generate.resume import Work
 
 NUM_AT_HAND = 64
+MUCH_LONGER = 1.5
+"""Times the length in the middle of what is at hand."""
 
 
 class Ahead:
@@ -37,4 +41,8 @@ class Ahead:
             self._at_hand.append(work)
             return
         self._is_end = True
-        self._at_hand.sort(key=self._length_of, reverse=True)
+        if self._at_hand:
+            lengths = [self._length_of(work) for work in self._at_hand]
+            usual = MUCH_LONGER * statistics.median(lengths)
+            places = sorted(range(len(lengths)), key=lambda i: -lengths[i] if lengths[i] > usual else 0.0)
+            self._at_hand = [self._at_hand[i] for i in places]

@@ -1,4 +1,4 @@
-"""The work ahead: in the plan's order, the longest first at its end."""
+"""The work ahead: in the plan's order, what is much longer first at its end."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,15 +8,15 @@ from tasks.generate.resume import Work
 
 
 def test_the_order_is_kept_until_the_end_is_in_sight(make_sequence: Callable[..., PlannedSequence]) -> None:
-    """All items but the last few come as they were; these come by length, and equal ones as they were."""
-    lengths = [3, 9, 1, 7, 2, 5, 5, 8]
+    """All items come as they were, but of the last few what is much longer than the others goes first, by its length."""
+    lengths = [3, 9, 1, 7, 2, 5, 9, 3, 4, 8]
     work = [Work(make_sequence(f"{i}", max_tokens=length)) for i, length in enumerate(lengths)]
-    ahead, taken = Ahead(iter(work), lambda one: one.sequence.sampling.max_tokens, num_at_hand=5), []
+    ahead, taken = Ahead(iter(work), lambda one: one.sequence.sampling.max_tokens, num_at_hand=7), []
     while (one := ahead.peek()) is not None:
         assert ahead.peek() is one
         ahead.pop()
         taken.append(int(one.sequence.request_id))
-    assert taken == [0, 1, 2, 3, 7, 5, 6, 4]
+    assert taken == [0, 1, 2, 3, 6, 9, 4, 5, 7, 8]
 
 
 def test_no_more_is_read_than_is_at_hand(make_sequence: Callable[..., PlannedSequence]) -> None:
