@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write the results down")
     given = parser.parse_args()
     if given.real:
-        found = real(make_suite("S4", open_tokenizer(), scale=given.scale or 1), 48, 0.5)
+        found = real(make_suite("S4", open_tokenizer(), scale=given.scale or 1), 48, 1.0)
     else:
         suites = [make_suite("S4", open_tokenizer(), scale=given.scale or 40, seed=seed) for seed in range(given.pairs)]
         found = [one for of in SIZES for predicts in ("kind", "none") for one in simulated(suites, predicts, *of)]
