@@ -136,7 +136,7 @@ def _robust_weights(features: Floats, seconds: Floats) -> Floats:
 
 def _solve(matrix: Floats, vector: Floats) -> Floats:
     """Non-negative least squares from normal equations, columns scaled alike."""
-    from scipy.optimize import nnls  # type: ignore[import-untyped]
+    from scipy.optimize import nnls
 
     scale = np.sqrt(np.maximum(np.diag(matrix), 1e-300))
     scaled = matrix / np.outer(scale, scale)
