@@ -12,8 +12,10 @@ import argparse
 import json
 import random
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suites", default=",".join(NAMES))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--orders", help="only these and ours; all if unset")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--simulate", action="store_true", help="counts of the simulated engine, no times")
     parser.add_argument("--save", type=Path, help="add the rounds to this file")
@@ -53,7 +56,9 @@ def main() -> None:
     else:
         tokenizer = ModelTokenizer(resolve_model(MODEL).path, None)
         suites = [make_suite(name, tokenizer, scale=given.scale) for name in given.suites.split(",")]
-        measured = simulate(suites, tokenizer) if given.simulate else measure(suites, given.rounds, tokenizer)
+        only = given.orders and {*given.orders.split(","), "ours", "ours again"}
+        run = simulate if given.simulate else partial(measure, num_rounds=given.rounds, only=only)
+        measured = run(suites, tokenizer=tokenizer)
     if given.save:
         measured = merged(given.save, measured)
         given.save.write_text(json.dumps(measured))
@@ -88,7 +93,7 @@ def variants(suite: Suite, all_blocks: int, tokenizer: Tokenizer) -> list[Varian
     return made
 
 
-def measure(suites: Sequence[Suite], num_rounds: int, tokenizer: Tokenizer) -> Measured:
+def measure(suites: Sequence[Suite], tokenizer: Tokenizer, num_rounds: int, only: set[str] | None = None) -> Measured:
     """On the real engine. A short run before the first round warms it up."""
     from benchmarks.engine import open_engine_of
 
@@ -112,7 +117,10 @@ def measure(suites: Sequence[Suite], num_rounds: int, tokenizer: Tokenizer) -> M
             fed, variant.sequences, replace(engine.shape, num_blocks=variant.num_blocks), engine.cache_counters
         )
 
-    return _rounds({suite: variants(suite, engine.shape.num_blocks, tokenizer) for suite in suites}, num_rounds, run)
+    work = {suite: variants(suite, engine.shape.num_blocks, tokenizer) for suite in suites}
+    facts = {suite.name: _facts(suite, made) for suite, made in work.items()}
+    chosen = {suite: [one for one in made if only is None or one.name in only] for suite, made in work.items()}
+    return _rounds(chosen, facts, num_rounds, run)
 
 
 def simulate(suites: Sequence[Suite], tokenizer: Tokenizer) -> Measured:
@@ -129,21 +137,26 @@ def simulate(suites: Sequence[Suite], tokenizer: Tokenizer) -> Measured:
 
         return replay_fed(TrueLengths(engine, variant.lengths), variant.sequences, shape, counters)
 
-    return _rounds({suite: variants(suite, BOUNDLESS, tokenizer) for suite in suites}, 1, run)
+    work = {suite: variants(suite, BOUNDLESS, tokenizer) for suite in suites}
+    return _rounds(work, {suite.name: _facts(suite, made) for suite, made in work.items()}, 1, run)
 
 
-def _rounds(work: dict[Suite, list[Variant]], num_rounds: int, run: Callable[[Variant], Replay]) -> Measured:
+def _rounds(
+    work: dict[Suite, list[Variant]], facts: Measured, num_rounds: int, run: Callable[[Variant], Replay]
+) -> Measured:
     """For each suite its facts, and for each order its rounds; within a round the orders come in random order."""
     found: Measured = {
-        suite.name: {**_facts(suite, made), "rounds": {one.name: [] for one in made}} for suite, made in work.items()
+        suite.name: {**facts[suite.name], "rounds": {one.name: [] for one in made}} for suite, made in work.items()
     }
     rng = random.Random()
     for number in range(num_rounds):
         for suite, made in work.items():
             for variant in rng.sample(made, len(made)):
+                began = time.process_time()
                 done = run(variant)
+                cpu = time.process_time() - began
                 counts = dict(zip(("queried", "hit", "preemptions", "steps"), done.counts, strict=True))
-                found[suite.name]["rounds"][variant.name].append({**counts, "seconds": done.seconds})
+                found[suite.name]["rounds"][variant.name].append({**counts, "seconds": done.seconds, "cpu": cpu})
                 sys.stderr.write(f"round {number}: {suite.name} {variant.name}: {counts}, {done.seconds:.1f} s\n")
     return found
 

@@ -25,8 +25,22 @@ from tasks.engine.kv_pool import next_hash
 BLOCK_SIZE = 32
 MAX_NUM_SEQS = 32
 MAX_NUM_BATCHED_TOKENS = 1024
-TABLE_FIELDS = ("sku", "title", "material", "brand", "country", "category", "season", "state", "stars", "shipping")
-"""As the table has them: what differs in each row comes first."""
+TABLE_FIELDS = (
+    "sku",
+    "title",
+    "material",
+    "brand",
+    "country",
+    "maker",
+    "category",
+    "guide",
+    "season",
+    "state",
+    "stars",
+    "shipping",
+)
+"""As a join of products with brands and categories has them: what differs in each row comes first, and what is said of a
+brand or a category stands in all of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +188,13 @@ def _templates_and_documents(texts: Texts, scale: float) -> list[_Draft]:
 
 
 def _table(texts: Texts, scale: float) -> list[_Draft]:
-    """Rows of products; brand says country, category says material, as in real tables."""
+    """Rows of products; brand says country and maker, category says material and guide, as in tables that were joined."""
     rng, values = texts.rng, {name: [texts.words(3) for _ in range(many)] for name, many in _CARDINALITY.items()}
+    about = {name: texts.passage(200) for kind in ("brand", "category") for name in values[kind]}
     drafts = []
     for i in range(round(120 * scale)):
         row = {name: rng.choice(values[name]) for name in ("brand", "category", "season", "state", "stars", "shipping")}
+        row |= {"maker": about[row["brand"]], "guide": about[row["category"]]}
         row |= {"country": values["country"][hash_of(row["brand"]) % 4], "sku": f"{i:05d}-{rng.randrange(10**6):06d}"}
         row |= {"material": values["material"][hash_of(row["category"]) % 3], "title": texts.words(6)}
         drafts.append(table_draft({name: row[name] for name in TABLE_FIELDS}, rng.randint(2, 6)))

@@ -51,8 +51,8 @@ def test_a_suite_is_the_same_every_time(make: Any, name: str) -> None:
 def test_suites_are_what_they_are_for(make: Any) -> None:
     """S1 shares most, S2 little as its fields lie, S3 nothing; a fifth of S5 are copies; S4's lengths are spread widely."""
     suites = {name: make(name) for name in NAMES}
-    assert 0.75 <= suites["S1"].shareable <= 0.9
-    assert len({item.source for item in suites["S1"].items}) >= 10
+    assert 0.75 <= suites["S1"].shareable <= 0.95
+    assert len({item.source for item in suites["S1"].items}) >= 6
     assert suites["S2"].shareable < 0.4
     assert suites["S3"].shareable == 0
     prompts = [item.prompt_token_ids for item in suites["S5"].items]
