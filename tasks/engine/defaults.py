@@ -25,5 +25,4 @@ def likely_shape(config: EngineConfig, kv_bytes_per_token: int | None, *, on_cpu
         tokens, unknown = _ASSUMED_TOKENS, f"{what} cannot be known here: room for {_ASSUMED_TOKENS:,} tokens is assumed"
     else:
         tokens, unknown = bytes_ // kv_bytes_per_token, None
-    blocks = max(tokens // size, 2)
-    return EngineShape(size, blocks, settings["max_num_seqs"], settings["max_num_batched_tokens"]), unknown
+    return EngineShape(size, tokens // size + 1, settings["max_num_seqs"], settings["max_num_batched_tokens"]), unknown

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tasks import wiring
 from tasks.core.config import Config
 from tasks.core.dataset import Dataset
-from tasks.core.errors import NightbatchError
+from tasks.core.errors import ConfigError, NightbatchError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import SamplingParams
 from tasks.engine.defaults import likely_shape
@@ -27,6 +27,7 @@ from tasks.forecast.bound_of import bound_of
 from tasks.forecast.reach import MAX_WHOLE, Load, Reached, reach
 from tasks.job import Job, engine_software, open_job
 from tasks.plan.batches import Rows
+from tasks.plan.bound import reusable
 from tasks.plan.make import rows_of
 from tasks.plan.recommend import Advice, Demand, Device, kv_bytes_per_token, recommend
 from tasks.plan.sharing import histogram, top_prefixes
@@ -131,7 +132,7 @@ def forecast(config: Config, display: Display) -> Forecast:
         raise refusal
     job.layout.copies.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=job.layout.copies.parent, prefix="plan-") as folder:
-        run = Run(job.run.run_id, Path(folder) / "home", Path(folder) / "journals")
+        run = Run(f"dry-{job.run.run_id}", Path(folder) / "home", Path(folder) / "journals")
         dry = replace(job, run=run)
         display.stage("grouping")
         wiring.group(dry, dataset, display)
@@ -153,6 +154,9 @@ def _judge(job: Job, dataset: Dataset, refusal: NightbatchError | None, prompts:
     near = int((~np.isnan(groups.similarity)).sum())
     view = _View(groups, prompts)
     planned, arrival = view.planned(job), view.arrival(dataset)
+    shape = _fitting(shape, rows, kv_bytes)
+    ideal = bound_of(prompts, groups, shape.block_size)
+    with_copies = ideal + _tails(groups, shape.block_size)
     every = np.repeat(np.arange(len(groups.n)), groups.n)
     return Forecast(
         rows=dataset.rows,
@@ -167,10 +171,10 @@ def _judge(job: Job, dataset: Dataset, refusal: NightbatchError | None, prompts:
         prompt_tokens=int((rows.num_prompt * rows.n.astype(np.int64)).sum()),
         output_tokens=int(rows.expected_output.sum()),
         num_predicted=int(rows.n[rows.predicted >= 0].sum()),
-        ideal_prefill_tokens=bound_of(prompts, groups, shape.block_size),
-        planned=view.reach(planned, shape, by_kv=True, speed=speed),
-        sorted=view.reach(every, shape, by_kv=False, speed=speed),
-        arrival=view.reach(arrival, shape, by_kv=False, speed=speed),
+        ideal_prefill_tokens=ideal,
+        planned=view.reach(planned, shape, least=ideal, is_ordered=True, by_kv=True, speed=speed),
+        sorted=view.reach(every, shape, least=with_copies, is_ordered=True, by_kv=False, speed=speed),
+        arrival=view.reach(arrival, shape, least=with_copies, is_ordered=False, by_kv=False, speed=speed),
         buckets=histogram(rows),
         sources=tuple(_sources(job, groups, rows, prompts, shape.block_size)),
         shape=shape,
@@ -198,7 +202,16 @@ class _View:
         rows = self._labels.rows_of(ids)
         return np.repeat(rows, self._groups.n[rows])
 
-    def reach(self, order: NDArray[np.int64], shape: EngineShape, *, by_kv: bool, speed: StepTime | None) -> Reached:
+    def reach(
+        self,
+        order: NDArray[np.int64],
+        shape: EngineShape,
+        *,
+        least: int,
+        is_ordered: bool,
+        by_kv: bool,
+        speed: StepTime | None,
+    ) -> Reached:
         lengths = np.where(self._groups.predicted_tokens >= 0, self._groups.predicted_tokens, self._groups.max_tokens)
         return reach(
             self._load(order),
@@ -206,6 +219,8 @@ class _View:
             shape,
             total_prompt=int(self._groups.prompt_tokens[order].sum(dtype=np.int64)),
             total_output=int(lengths[order].sum(dtype=np.int64)),
+            least_prefill=least,
+            is_ordered=is_ordered,
             by_kv=by_kv,
             speed=speed,
         )
@@ -223,6 +238,26 @@ class _View:
                 yield PlannedSequence(place, "", 0, 0, prompt, params, source, known if known >= 0 else None)
 
         return load
+
+
+def _fitting(shape: EngineShape, rows: Rows, kv_bytes: int | None) -> EngineShape:
+    """The shape with no more blocks than all sequences fill. Raises ConfigError when the longest of them does not fit."""
+    longest, room = int(rows.num_tokens.max()), shape.usable_blocks * shape.block_size
+    needed = -(-longest // shape.block_size) + 1
+    if longest > room and kv_bytes is None:  # the room was assumed, so more of it can be
+        shape = replace(shape, num_blocks=needed)
+    elif longest > room:
+        remedy = f"--kv-cache-memory-bytes {needed * shape.block_size * (kv_bytes or 1)} would do"
+        raise ConfigError(f"the KV cache has room for {room:,} tokens, and the longest sequence needs {longest:,}; {remedy}")
+    blocks = (-(-rows.num_tokens // shape.block_size) + 1) * rows.n
+    return replace(shape, num_blocks=min(shape.num_blocks, int(blocks.sum()) + 2))
+
+
+def _tails(groups: GroupTable, block_size: int) -> int:
+    """What an order that answers copies as well computes for them: what lies behind their last full block."""
+    of = np.flatnonzero(groups.is_copy)
+    behind = groups.prompt_tokens[of] - reusable(groups.prompt_tokens[of], groups.prompt_tokens[of], block_size)
+    return int((behind * groups.n[of].astype(np.int64)).sum())
 
 
 def _kv_bytes(job: Job) -> int | None:

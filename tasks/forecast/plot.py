@@ -1,5 +1,6 @@
 """A forecast as a picture: lengths by source as a heat map, and what orders reach beside the bound."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,12 @@ def check_plot(path: Path) -> None:
     """Raise ConfigError when no picture can be made there."""
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: the file must end in one of {', '.join(_FORMATS)}")
+    if path.is_dir():
+        raise ConfigError(f"--plot {path}: that is a folder; name a file in it")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"--plot {path}: its folder does not exist")
+    if not os.access(path.absolute().parent, os.W_OK):
+        raise ConfigError(f"--plot {path}: its folder cannot be written to")
     if find_spec("matplotlib") is None:
         raise ConfigError("--plot needs matplotlib: pip install 'nightbatch[plot]'")
 

@@ -1,11 +1,13 @@
 """What an order reaches on an engine of some shape: the real loop over a simulated engine, or over parts of a long night.
 
 A night of more sequences than are simulated whole is judged by windows of neighbours, evenly spaced, each with a run-up that
-fills the cache and does not count.
+fills the cache and does not count. Of an order that keeps neighbours together they tell what the cache's size adds to the
+prefill that is due in any case, as each window goes through a cache without bounds as well; of another order, the share of
+prompt tokens that is found in the cache.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import StepOutput
@@ -19,7 +21,7 @@ from tasks.generate.resume import Work
 
 MAX_WHOLE = 6000
 """Sequences; some seconds of simulation."""
-_NUM_WINDOWS, _WINDOW, _RUN_UP = 4, 2000, 500
+_NUM_WINDOWS, _WINDOW, _RUN_UP = 12, 1000, 300
 
 Load = Callable[[Sequence[int]], Iterator[PlannedSequence]]
 """The sequences at these places of an order."""
@@ -73,15 +75,27 @@ def reach(
     *,
     total_prompt: int,
     total_output: int,
+    least_prefill: int,
+    is_ordered: bool,
     by_kv: bool,
     speed: StepTime | None,
 ) -> Reached:
-    """Run an order of so many sequences, whose prompts and answers have so many tokens in all; `by_kv` admits by predicted
-    KV, as we do, and else there is room for as many as the engine takes, as vLLM does with a list."""
-    sums = _Sums()
+    """Run an order of so many sequences, whose prompts and answers have so many tokens in all, of which `least_prefill` must
+    be computed whatever the cache; `is_ordered` says that it keeps together what shares. `by_kv` admits by predicted KV, as
+    we do, and else there is room for as many as the engine takes, as vLLM does with a list."""
+    sums, boundless = _Sums(), _Sums()
     for places, run_up in _windows(num_sequences):
-        _run(list(load(places)), run_up, shape, by_kv=by_kv, speed=speed, sums=sums)
+        sequences = list(load(places))
+        _run(sequences, run_up, shape, by_kv=by_kv, speed=speed, sums=sums)
+        if is_ordered and num_sequences > MAX_WHOLE:
+            enough = sum(shape.blocks_of(len(one.prompt_token_ids) + _length_of(one)) + 1 for one in sequences)
+            wide = replace(shape, num_blocks=max(enough, shape.num_blocks))
+            _run(sequences, run_up, wide, by_kv=by_kv, speed=None, sums=boundless)
     hit_rate = sums.cached_tokens / max(sums.prompt_tokens, 1)
+    if num_sequences > MAX_WHOLE:
+        lost = max(0, boundless.cached_tokens - sums.cached_tokens) / max(sums.prompt_tokens, 1)
+        most = 1 - least_prefill / max(total_prompt, 1)
+        hit_rate = max(0.0, most - lost) if is_ordered else min(hit_rate, most)
     work = (total_prompt + total_output) / max(sums.prompt_tokens + sums.output_tokens, 1)
     recomputed = round(sums.recomputed * work)
     return Reached(

@@ -33,7 +33,7 @@ def _counts(found: Forecast) -> Table:
     near = f", {found.near_duplicates:,} of them near ones" if found.near_duplicates else ""
     predicted = f"{found.num_predicted:,} of {found.sequences:,} sequences predicted from earlier runs"
     how = predicted if found.num_predicted else "at most: no earlier run tells how long answers get"
-    table.add_row("rows in", f"{found.rows:,} in {found.files:,} files")
+    table.add_row("rows in", f"{found.rows:,} in {found.files:,} file{'s' * (found.files != 1)}")
     table.add_row("rejected", f"{found.rejects:,}" + f" ({reasons})" * bool(reasons))
     table.add_row("requests", f"{found.requests:,}")
     table.add_row("duplicates", f"{found.duplicates:,} get another one's answer{near}")
@@ -112,8 +112,10 @@ def _notes(found: Forecast) -> Iterator[str]:
         yield f"a run would stop before the engine starts: {found.refusal}"
     if found.unknown:
         yield found.unknown
+    if found.duplicates:
+        yield f"sorted and as in the input, the {found.duplicates:,} duplicates are answered as well"
     if found.is_sampled:
-        yield "orders were simulated on four windows of neighbours, which stand for all"
+        yield "what orders reach is estimated from twelve windows of a thousand neighbours each"
     if found.speed and found.measured:
         fit = f"fitted to {found.speed.num_steps:,} steps on {found.measured.device} in {found.measured.dtype}"
         faster = f"; ours is {found.speed_up:.2f} times as fast as the input's order" if found.speed_up else ""

@@ -112,3 +112,54 @@ def test_too_many_rejects(cli: Any, write_jsonl: WriteJsonl) -> None:
     done = cli("plan", str(path), *ECHO)
     assert done.returncode == 1
     assert "a run would stop before the engine starts: 2 of 3 rows were rejected" in " ".join(done.stdout.split())
+
+
+def test_a_long_night_is_an_estimate_that_keeps_to_the_bound(cli: Any, write_jsonl: WriteJsonl) -> None:
+    """Where more is planned than is simulated, and all that is shared is in one corner, the plan's order and a plain sort reach
+    the bound, the input's order is not below it, and the tables say that they are estimates."""
+    how = {"method": "POST", "url": "/v1/completions"}
+    texts = [f"a{i:05d}" for i in range(7000)]
+    texts += [f"m {'x' * 3000} {document} question {i}" for document in range(20) for i in range(10)]
+    rows = [{"custom_id": str(i), **how, "body": {"prompt": text, "max_tokens": 5}} for i, text in enumerate(texts)]
+    path = write_jsonl(rows)
+    found = cli.json("plan", str(path), *ECHO)
+    assert found["is_sampled"]
+    assert found["planned_prefill_tokens"] == found["ideal_prefill_tokens"] == found["sorted_prefill_tokens"]
+    assert found["arrival_prefill_tokens"] >= found["ideal_prefill_tokens"]
+    assert found["planned_hit_rate"] == pytest.approx(found["ideal_hit_rate"])
+    assert "estimated from twelve windows" in " ".join(cli("plan", str(path), *ECHO).stdout.split())
+
+
+def test_caches_of_any_size(cli: Any, documents: tuple[Path, list[str]]) -> None:
+    """A cache in which the longest sequence does not fit is refused, with one in which it does; a boundless one is cut."""
+    from tasks.core.config import EngineConfig
+    from tasks.core.errors import ConfigError
+    from tasks.engine.defaults import likely_shape
+    from tasks.forecast.forecast import _fitting
+    from tasks.plan.make import rows_of
+    from tasks.storage.planned import read_groups
+
+    path, _ = documents
+    cli.json("run", str(path), *ECHO)
+    (groups,) = (cli.data / "runs").glob("*/groups/part-*.parquet")
+    rows, _ = rows_of(read_groups(groups))
+    small, _ = likely_shape(EngineConfig(kv_cache_memory_bytes=100_000), 1000, on_cpu=True)
+    with pytest.raises(ConfigError, match=r"room for 96 tokens, and the longest .* --kv-cache-memory-bytes \d+ would do"):
+        _fitting(small, rows, 1000)
+    huge, _ = likely_shape(EngineConfig(kv_cache_memory_bytes=10**18), 1000, on_cpu=True)
+    assert _fitting(huge, rows, 1000).num_blocks < 10_000
+    assert cli.json("plan", str(path), *ECHO, "--block-size", "1000000")["peak_kv_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("folder", "that is a folder; name a file in it"), ("nowhere/n.png", "its folder does not exist")],
+)
+def test_a_picture_that_cannot_be_drawn(cli: Any, documents: tuple[Path, list[str]], place: str, why: str) -> None:
+    """It is refused by its own name before anything is read."""
+    (cli.home / "folder.png").mkdir()
+    given = str(cli.home / ("folder.png" if place == "folder" else place))
+    done = cli("plan", str(documents[0]), *ECHO, "--plot", given)
+    assert done.returncode == 2
+    assert f"nightbatch: --plot {given}: {why}" in done.stderr
+    assert not cli.data.exists()
