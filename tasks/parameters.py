@@ -92,6 +92,8 @@ class Group(_Form):
     max_learnt_answers: int = Field(
         default=_GROUP.max_learnt_answers, ge=0, description="Answers of earlier runs that lengths are learnt from."
     )
+    max_group_tokens: int = Field(default=_GROUP.max_group_tokens, ge=1, description="Prompt tokens of a group at most.")
+    max_group_rows: int = Field(default=_GROUP.max_group_rows, ge=1, description="Requests of a group at most.")
     blend: bool = Field(default=False, description="Mix prefill-heavy and decode-heavy work; may pay on a GPU.")
     near_duplicates: float | None = Field(
         default=None,

@@ -115,8 +115,8 @@ def test_too_many_rejects(cli: Any, write_jsonl: WriteJsonl) -> None:
 
 
 def test_a_long_night_is_an_estimate_that_keeps_to_the_bound(cli: Any, write_jsonl: WriteJsonl) -> None:
-    """Where more is planned than is simulated, and all that is shared is in one corner, the plan's order and a plain sort reach
-    the bound, the input's order is not below it, and the tables say that they are estimates."""
+    """Where more is planned than is simulated, and all that is shared is in one corner, the plan's order and a plain sort
+    reach the bound, the input's order is not below it, and the tables say that they are estimates."""
     how = {"method": "POST", "url": "/v1/completions"}
     texts = [f"a{i:05d}" for i in range(7000)]
     texts += [f"m {'x' * 3000} {document} question {i}" for document in range(20) for i in range(10)]
