@@ -44,7 +44,8 @@ def plot(found: Forecast, path: Path) -> None:
     heat.set_xticks(range(len(found.buckets)), [name if name == "over" else f"≤ {name}" for name in found.buckets])
     heat.set_yticks(range(len(sources)), [source.source for source in sources])
     heat.set_xlabel("prompt and allowed output, tokens")
-    heat.set_title("sequences by length, share of their source")
+    which = f", the {len(sources)} largest of {len(found.sources):,}" if len(sources) < len(found.sources) else ""
+    heat.set_title(f"sequences by length, share of their source{which}")
     for (row, column), number in np.ndenumerate(counts):
         if number:
             color = "black" if share[row, column] > 0.6 else "white"
