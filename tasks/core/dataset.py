@@ -74,4 +74,8 @@ class Dataset:
         """The dataset of a manifest written by `to_dict`."""
         lists = {name: tuple(values.get(name, ())) for name in ("examples", "request_parts", "reject_parts", "checksums")}
         inputs = tuple(InputFile(**file) for file in values.get("inputs", ()))
-        return Dataset(**{**values, **lists, "inputs": inputs})
+        rows_of = {
+            source: {key: tuple(value) if isinstance(value, list) else value for key, value in rows.items()}
+            for source, rows in values.get("rows_of", {}).items()
+        }
+        return Dataset(**{**values, **lists, "inputs": inputs, "rows_of": rows_of})
