@@ -187,8 +187,12 @@ class Progress:
 
 def sequence_key(request_id: str, choice_index: int) -> int:
     """The 64-bit identity of one choice of one request, under which the journal files its tokens."""
-    digest = hashlib.blake2b(f"{request_id}\0{choice_index}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little")
+    return int.from_bytes(sequence_digest(request_id.encode(), choice_index), "little")
+
+
+def sequence_digest(request_id: bytes, choice_index: int) -> bytes:
+    """The same as 8 bytes, the least significant first, of an id in UTF-8."""
+    return hashlib.blake2b(b"%b\0%d" % (request_id, choice_index), digest_size=8).digest()
 
 
 def derived_seed(base: int, request_id: str) -> int:

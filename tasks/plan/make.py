@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tasks.core.config import PlanConfig
 from tasks.core.errors import DamageError
-from tasks.core.request import SamplingParams, derived_seed, is_sampled, sequence_key
+from tasks.core.request import SamplingParams, derived_seed, is_sampled, sequence_digest
 from tasks.plan.batches import Batches, Rows, batches, buckets
 from tasks.plan.blend import blended_order
 from tasks.plan.tail import full_rate, tail_order
@@ -125,16 +125,18 @@ def write_plan(path: Path, groups: GroupTable, labels: Labels, planned: Sequence
         for begin in range(0, len(planned), _AT_ONCE):
             part = slice(begin, begin + _AT_ONCE)
             row, choice = planned.row[part], planned.choice[part]
-            ids = labels.request_ids(row)
-            keys.append(_keys(ids.to_pylist(), choice.tolist()))
-            sampling = _seeded(labels.sampling(row).to_pylist(), ids.to_pylist(), choice, groups.source[row], seeds)
+            keys.append(_keys(labels.encoded_ids(row), choice.tolist()))
+            sampling = labels.sampling(row)
+            if any(map(is_sampled, labels.distinct_sampling(row))):
+                ids = labels.request_ids(row).to_pylist()
+                sampling = _seeded(sampling.to_pylist(), ids, choice, groups.source[row], seeds)
             writer.append(
                 key=keys[-1],
-                request_id=ids,
+                request_id=labels.request_ids(row),
                 choice_index=choice,
                 batch_id=planned.batch[part],
-                source=[groups.sources[i] for i in groups.source[row].tolist()],
-                group_id=[groups.group_ids[i] for i in groups.group[row].tolist()],
+                source=(groups.source[row], groups.sources),
+                group_id=(groups.group[row], groups.group_ids),
                 bucket=buckets(groups.prompt_tokens[row].astype(np.int64) + groups.max_tokens[row]),
                 max_tokens=groups.max_tokens[row],
                 predicted_tokens=groups.predicted_tokens[row],
@@ -146,8 +148,8 @@ def write_plan(path: Path, groups: GroupTable, labels: Labels, planned: Sequence
         raise DamageError(f"{path}: two sequences have the same key; rename one of their requests")
 
 
-def _keys(request_ids: Sequence[str], choices: Sequence[int]) -> NDArray[np.uint64]:
-    return np.fromiter(map(sequence_key, request_ids, choices), np.uint64, len(choices))
+def _keys(request_ids: Sequence[bytes], choices: Sequence[int]) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join(map(sequence_digest, request_ids, choices)), "<u8").astype(np.uint64)
 
 
 def _seeded(

@@ -56,6 +56,14 @@ class Labels:
     def request_ids(self, rows: NDArray[np.int64]) -> pa.Array:
         return self._ids.take(pa.array(rows))
 
+    def encoded_ids(self, rows: NDArray[np.int64]) -> list[bytes]:
+        """The request ids in UTF-8."""
+        return list(self._ids.take(pa.array(rows)).cast(pa.binary()).to_pylist())
+
+    def distinct_sampling(self, rows: NDArray[np.int64]) -> list[str]:
+        """The parameters that these requests have, each once."""
+        return list(self._sampling.take(pa.array(rows)).unique().to_pylist())
+
     def rows_of(self, request_ids: Sequence[str]) -> NDArray[np.int64]:
         """Where each of these requests is."""
         return np.asarray(pc.index_in(pa.array(request_ids, pa.string()), value_set=self._ids), np.int64)
@@ -130,10 +138,13 @@ class PlanWriter:
         self._writer = writer
 
     def append(self, **columns: Any) -> None:
-        """All columns of the plan but the positions, which count on."""
+        """All columns of the plan but the positions, which count on. Sources and group ids are places in a list of names."""
         number = len(columns["key"])
         begin = self._writer.num_rows
         columns["predicted_tokens"] = _known(columns["predicted_tokens"])
+        for name in ("source", "group_id"):
+            places, names = columns[name]
+            columns[name] = pa.array(names, pa.string()).take(pa.array(places))
         self._writer.extend({**columns, "position": np.arange(begin, begin + number)}, number)
 
 
