@@ -182,15 +182,19 @@ def _find_near(job: Job, dataset: Dataset, source: str, ids: frozenset[str]) -> 
     from tasks.group.semantic import SentenceEncoder
 
     threshold, encoder = job.config.group.near_duplicates or 1.0, job.config.group.encoder
-    members = sorted((one for one in _candidates(dataset, source) if one.request_id in ids), key=lambda one: one.request_id)
+    members = sorted(
+        (one for one in _candidates(job, dataset, source) if one.request_id in ids), key=lambda one: one.request_id
+    )
     return find_near_duplicates(members, lambda: SentenceEncoder(resolve_encoder(encoder).path), threshold)
 
 
-def _candidates(dataset: Dataset, source: str) -> Iterator["Candidate"]:
-    """A source's requests, each with what tells it from others."""
+def _candidates(job: Job, dataset: Dataset, source: str) -> Iterator["Candidate"]:
+    """A source's requests, each with what tells it from others; other sources' parts are not read."""
     from tasks.group.near import Candidate, context_of
 
-    for row in read_rows(dataset.request_paths, ["request_id", "source", "text", "n", "sampling", "messages", "tools"]):
+    folder = job.layout.requests_part(dataset.ds, source, "part").parent.name  # parts of earlier days are used again
+    paths = [path for path in dataset.request_paths if path.parent.name == folder]
+    for row in read_rows(paths, ["request_id", "source", "text", "n", "sampling", "messages", "tools"]):
         if row["source"] == source:
             context = context_of(row.pop("messages"), row.pop("tools"))
             yield Candidate(context=context, **{**row, "sampling": SamplingParams.from_json(row["sampling"])})
