@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def reusable(shared: NDArray[np.int32], num_prompt: NDArray[np.int32], block_size: int) -> NDArray[np.int64]:
+def reusable(
+    shared: NDArray[np.int32 | np.int64], num_prompt: NDArray[np.int32 | np.int64], block_size: int
+) -> NDArray[np.int64]:
     """Of each prompt the tokens that need not be computed, when it has `shared` tokens in common with an earlier one."""
     most = np.minimum(shared.astype(np.int64), num_prompt.astype(np.int64) - 1)
     return np.asarray(np.maximum(most, 0) // block_size * block_size)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.engine.step_time import StepTime
+from tasks.plan.bound import reusable
 
 Ints = NDArray[np.int64]
 
@@ -69,8 +70,7 @@ def recommend(demand: Demand, device: Device, speed: StepTime | None = None) -> 
 
 def reused_tokens(demand: Demand, block_size: int) -> int:
     """Prompt tokens that come from whole blocks shared with the one before; a prompt's last token is always computed."""
-    usable = np.minimum(demand.shared_tokens, demand.prompt_tokens - 1)
-    return int((usable // block_size * block_size).sum())
+    return int(reusable(demand.shared_tokens, demand.prompt_tokens, block_size).sum())
 
 
 def _block_size(demand: Demand, device: Device) -> Advice:
@@ -85,8 +85,7 @@ def _block_size(demand: Demand, device: Device) -> Advice:
 
 def _held_tokens(demand: Demand, block_size: int) -> float:
     """Tokens of KV that a sequence needs for itself, in the mean over its life, its last block being half empty."""
-    usable = np.minimum(demand.shared_tokens, demand.prompt_tokens - 1) // block_size * block_size
-    own = demand.prompt_tokens - usable
+    own = demand.prompt_tokens - reusable(demand.shared_tokens, demand.prompt_tokens, block_size)
     return (
         float(np.average(own + demand.output_tokens / 2, weights=np.maximum(demand.output_tokens, 1))) + (block_size - 1) / 2
     )

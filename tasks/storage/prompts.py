@@ -5,7 +5,7 @@ a batch at a time. Strings pass through as Arrow columns: nothing becomes a Pyth
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -217,10 +217,3 @@ class PromptFile:
             return _prompts(self._reader.get_batch(place))
         except (pa.ArrowException, OSError) as error:
             raise DamageError(f"{self._path} is damaged: {error}") from error
-
-
-def write_prompts(path: Path, pieces: Iterable[Prompts], compression: str = "lz4") -> None:
-    """A whole file at once."""
-    with prompt_writer(path, compression) as writer:
-        for piece in pieces:
-            writer.append(piece)
