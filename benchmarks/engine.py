@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", str(len(os.sched_getaffinity(0))))
 
 from tasks.core.config import EngineConfig
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import SamplingParams, sequence_key
+from tasks.core.request import SamplingParams
 from tasks.engine.models import resolve_model
 from tasks.engine.vllm import VLLMEngine
 
@@ -30,9 +30,7 @@ def make_sequences(number: int, max_tokens: int, *, num_prompt: int = 64, seed: 
     """Greedy sequences of exactly `max_tokens` over random prompts that share nothing."""
     rng, params = random.Random(seed), SamplingParams(max_tokens=max_tokens, ignore_eos=True)
     prompts = [tuple(rng.randrange(1000, 40_000) for _ in range(num_prompt)) for _ in range(number)]
-    return [
-        PlannedSequence(sequence_key(f"{seed}-{i}", 0), f"{i}", 0, 0, prompt, params) for i, prompt in enumerate(prompts)
-    ]
+    return [PlannedSequence(seed << 32 | i, f"{i}", 0, 0, prompt, params) for i, prompt in enumerate(prompts)]
 
 
 def open_sequences(engine: VLLMEngine, number: int, max_tokens: int) -> list[PlannedSequence]:

@@ -14,7 +14,7 @@ from benchmarks.replay import SmallerCache
 from benchmarks.suites import Item, Suite
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine, Room
-from tasks.core.request import FinishReason, SamplingParams, StepOutput, sequence_key
+from tasks.core.request import FinishReason, SamplingParams, StepOutput
 from tasks.core.step import StepLoad
 from tasks.engine.scheduling import Counters, EngineShape
 from tasks.engine.simulated import SimulatedEngine, StepRecord
@@ -193,7 +193,7 @@ def upper_lengths(suite: Suite) -> dict[int, float]:
     for item in suite.history:
         known[kind_of(item)].append(item.true_tokens)
     uppers = {kind: statistics.quantiles(lengths, n=20)[-1] for kind, lengths in known.items()}
-    return {sequence_key(item.request_id, 0): uppers[kind_of(item)] for item in suite.items}
+    return {item.key: uppers[kind_of(item)] for item in suite.items}
 
 
 def planned(suite: Suite, items: Sequence[Item], predicts: str) -> list[PlannedSequence]:
@@ -210,9 +210,9 @@ def _prediction(item: Item, predicts: str, of_kind: int | None) -> int | None:
 
 
 def _planned(item: Item, predicted: int | None) -> PlannedSequence:
-    key, params = sequence_key(item.request_id, 0), SamplingParams(max_tokens=item.max_tokens)
+    key, params = item.key, SamplingParams(max_tokens=item.max_tokens)
     return PlannedSequence(key, item.request_id, 0, 0, item.prompt_token_ids, params, item.source, predicted)
 
 
 def true_lengths(suite: Suite) -> Lengths:
-    return {sequence_key(item.request_id, 0): item.true_tokens for item in suite.items}
+    return {item.key: item.true_tokens for item in suite.items}

@@ -13,13 +13,14 @@ The same name, scale, seed and tokenizer give the same suite, token for token, i
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 
 from benchmarks.texts import SAMPLES, Texts
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Tokenizer
-from tasks.core.request import SamplingParams, sequence_key
+from tasks.core.request import SamplingParams
 from tasks.engine.kv_pool import next_hash
 
 BLOCK_SIZE = 32
@@ -58,11 +59,15 @@ class Item:
     true_tokens: int
     row: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def key(self) -> int:
+        """A number for it alone, the same in every process."""
+        return int.from_bytes(blake2b(self.request_id.encode(), digest_size=8).digest(), "little")
+
     def sequence(self) -> PlannedSequence:
         """What goes to the engine, with the true length enforced."""
         params = SamplingParams(max_tokens=self.true_tokens, ignore_eos=True)
-        key = sequence_key(self.request_id, 0)
-        return PlannedSequence(key, self.request_id, 0, 0, self.prompt_token_ids, params, self.source)
+        return PlannedSequence(self.key, self.request_id, 0, 0, self.prompt_token_ids, params, self.source)
 
 
 @dataclass(frozen=True, slots=True)

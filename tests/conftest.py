@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from tasks.core.config import GroupConfig
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import SamplingParams, sequence_key
+from tasks.core.request import SamplingParams
 from tasks.group.group import group
 from tasks.storage.parquet import REQUESTS, read_rows, writing_table
 from tasks.storage.planned import GroupTable, Labels
@@ -41,7 +42,7 @@ def make_sequence() -> MakeSequence:
 
     def make(name: str = "s", prompt: tuple[int, ...] = (5, 6, 7), **sampling: Any) -> PlannedSequence:
         params = SamplingParams(**{"max_tokens": 8, **sampling})
-        return PlannedSequence(sequence_key(name, 0), name, 0, 0, prompt, params)
+        return PlannedSequence(crc32(name.encode()), name, 0, 0, prompt, params)
 
     return make
 

@@ -15,6 +15,7 @@ MAX_REJECT_RATE = 0.2
 FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "document", "parquet", "arrow")
 TRUNCATIONS = ("head", "tail", "middle")
 DURABILITIES = ("process", "power")
+CONTROLS = ("off", "observe", "managed")
 DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
@@ -235,6 +236,29 @@ class JournalConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerConfig:
+    """What is done about heat and power of a GPU.
+
+    `control`: off does nothing; observe reads the card, and bounds the sequences in flight when it gets hot; managed also
+    sets its clock and power limit, for which it needs the permission, and puts back what it found. The card stays below
+    `max_temperature_c`, or its own limits where these are lower. With `finish_by` the run takes as little energy as it can
+    and still ends by then. Read and decided every `period_s`.
+    """
+
+    control: str = "observe"
+    max_temperature_c: float = 80.0
+    finish_by: datetime | None = None
+    period_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.control in CONTROLS, "control", self.control, f"one of {', '.join(CONTROLS)}")
+        _check(40 <= self.max_temperature_c <= 100, "max_temperature_c", self.max_temperature_c, "between 40 and 100")
+        _check(0.1 <= self.period_s <= 10, "period_s", self.period_s, "between 0.1 and 10 seconds")
+        aware = self.finish_by is None or self.finish_by.tzinfo is not None
+        _check(aware, "finish_by", self.finish_by, "a time with its zone")
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """One run. `logical_date` names the night of a scheduled run and is part of its identity."""
 
@@ -248,3 +272,4 @@ class Config:
     plan: PlanConfig = field(default_factory=PlanConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
+    power: PowerConfig = field(default_factory=PowerConfig)

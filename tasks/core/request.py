@@ -185,16 +185,6 @@ class Progress:
         return self.finish_reason is not None or self.error is not None
 
 
-def sequence_key(request_id: str, choice_index: int) -> int:
-    """The 64-bit identity of one choice of one request, under which the journal files its tokens."""
-    return int.from_bytes(sequence_digest(request_id.encode(), choice_index), "little")
-
-
-def sequence_digest(request_id: bytes, choice_index: int) -> bytes:
-    """The same as 8 bytes, the least significant first, of an id in UTF-8."""
-    return hashlib.blake2b(b"%b\0%d" % (request_id, choice_index), digest_size=8).digest()
-
-
 def derived_seed(base: int, request_id: str) -> int:
     """A 63-bit seed for a sampled request that brought none: a function of the run's seed and the request alone."""
     digest = hashlib.blake2b(f"{base}\0{request_id}".encode(), digest_size=8).digest()

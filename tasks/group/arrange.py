@@ -19,8 +19,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.compiled import content_hashes
 from tasks.core.request import is_deterministic
-from tasks.group.trie import content_hashes, gather, ranges_of, shared_with_previous, trie_order
+from tasks.group.trie import gather, ranges_of, shared_with_previous, trie_order
 from tasks.storage.prompts import PartFacts, PromptFile, Prompts, PromptWriter, joined, prompt_writer, read_prompts
 
 MAX_TOKENS_AT_ONCE = 16 << 20

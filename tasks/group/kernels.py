@@ -7,8 +7,9 @@ are of whole numbers, so that they are the same in whatever order, by however ma
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from tasks.compiled import kept
 
 GRAM_BITS = 20
 """Pairs and triples are counted under a hash of so many bits."""
@@ -17,7 +18,7 @@ MAX_READ = 4096
 """A longer prompt is read half from its head and half from its tail. Also keeps the sums within 32 bits."""
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@kept
 def _hash(a: Any, b: Any, c: Any) -> Any:
     """Of a pair (c is -1) or a triple of token ids; multiplicative, with an odd constant for each place."""
     mixed = (
@@ -30,13 +31,13 @@ def _hash(a: Any, b: Any, c: Any) -> Any:
     return np.int64(mixed >> np.uint64(64 - GRAM_BITS))
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@kept
 def _place(i: Any, length: Any) -> Any:
     """Where the i-th token that is read stands in its row."""
     return i if length <= MAX_READ or i < MAX_READ // 2 else length - MAX_READ + i
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kept
 def count_features(
     ids: NDArray[np.int32],
     offsets: NDArray[np.int64],
@@ -68,7 +69,7 @@ def count_features(
             a, b = b, c
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kept
 def sum_vectors(
     ids: NDArray[np.int32],
     offsets: NDArray[np.int64],
@@ -109,13 +110,13 @@ def sum_vectors(
         _make_unit(total, out[row])
 
 
-@njit(cache=True, nogil=True, inline="always")  # type: ignore[untyped-decorator]
+@kept
 def _add(total: NDArray[np.int32], vector: NDArray[np.int8], weight: Any) -> None:
     for j in range(len(total)):
         total[j] += np.int32(weight) * np.int32(vector[j])
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kept
 def _make_unit(total: NDArray[np.int32], out: NDArray[np.float32]) -> None:
     square = np.int64(0)
     for j in range(len(total)):

@@ -7,7 +7,7 @@ the last one ends. Compiled by numba and free of the interpreter's lock, so that
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.compiled import kept
+from tasks.compiled import finished, kept
 
 _FEW = 8
 _LOW = np.uint64(0xFFFFFFFF)
@@ -120,33 +120,6 @@ def shared_with_previous(token_ids: Ints, offsets: Longs, before: Ints) -> Ints:
 
 
 @kept
-def content_hashes(token_ids: Ints, offsets: Longs, salts: Hashes) -> Hashes:
-    """Two 64-bit hashes of each prompt and its salts, shape (rows, 2): multiply and rotate as in xxHash, each lane with
-    constants of its own, and the finish of splitmix64."""
-    first, second = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
-    left, right = np.uint64(31), np.uint64(33)
-    hashes = np.empty((len(offsets) - 1, 2), np.uint64)
-    for row in range(len(hashes)):
-        length = np.uint64(offsets[row + 1] - offsets[row])
-        a, b = _finished(salts[row, 0] + length * first), _finished(salts[row, 1] + length * second)
-        for at in range(offsets[row], offsets[row + 1]):
-            token = np.uint64(token_ids[at])
-            a = (a ^ token * second) * first
-            a = a << left | a >> right
-            b = (b + token * first) * second
-            b = b << right | b >> left
-        hashes[row, 0], hashes[row, 1] = _finished(a), _finished(b)
-    return hashes
-
-
-@kept
-def _finished(word: np.uint64) -> np.uint64:
-    word = (word ^ word >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ word >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return word ^ word >> np.uint64(31)
-
-
-@kept
 def ranges_of(token_ids: Ints, offsets: Longs, splitters: Ints, splitter_offsets: Longs) -> Longs:
     """Which of the ranges between sorted splitters each prompt is in: how many of them stand before it."""
     both = np.concatenate((token_ids, splitters))
@@ -184,7 +157,7 @@ def block_hashes(token_ids: Ints, offsets: Longs, shared: Ints, block_size: int)
             for place in range(begin, begin + block_size):
                 word = (word ^ np.uint64(token_ids[place]) * spread) * mix
                 word = word << np.uint64(31) | word >> np.uint64(33)
-            word = _finished(word)
+            word = finished(word)
             if (block + 1) * block_size == length:
                 ends[last] = word
                 last += 1

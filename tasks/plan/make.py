@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tasks.core.config import PlanConfig
 from tasks.core.errors import DamageError
-from tasks.core.request import SamplingParams, derived_seed, is_sampled, sequence_digest
+from tasks.core.request import SamplingParams, derived_seed, is_sampled
 from tasks.plan.batches import Batches, Rows, batches, buckets
 from tasks.plan.blend import blended_order
 from tasks.plan.tail import full_rate, tail_order
@@ -125,7 +125,7 @@ def write_plan(path: Path, groups: GroupTable, labels: Labels, planned: Sequence
         for begin in range(0, len(planned), _AT_ONCE):
             part = slice(begin, begin + _AT_ONCE)
             row, choice = planned.row[part], planned.choice[part]
-            keys.append(_keys(labels.encoded_ids(row), choice.tolist()))
+            keys.append(labels.keys(row, choice))
             sampling = labels.sampling(row)
             if any(map(is_sampled, labels.distinct_sampling(row))):
                 ids = labels.request_ids(row).to_pylist()
@@ -146,10 +146,6 @@ def write_plan(path: Path, groups: GroupTable, labels: Labels, planned: Sequence
             )
     if len(np.unique(np.concatenate([np.empty(0, np.uint64), *keys]))) < len(planned):
         raise DamageError(f"{path}: two sequences have the same key; rename one of their requests")
-
-
-def _keys(request_ids: Sequence[bytes], choices: Sequence[int]) -> NDArray[np.uint64]:
-    return np.frombuffer(b"".join(map(sequence_digest, request_ids, choices)), "<u8").astype(np.uint64)
 
 
 def _seeded(

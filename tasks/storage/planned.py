@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tasks.compiled import content_hashes
 from tasks.core.errors import DamageError
 from tasks.storage.parquet import GROUPS, PLAN, writing_table
 from tasks.storage.prompts import PromptFile
@@ -56,9 +57,15 @@ class Labels:
     def request_ids(self, rows: NDArray[np.int64]) -> pa.Array:
         return self._ids.take(pa.array(rows))
 
-    def encoded_ids(self, rows: NDArray[np.int64]) -> list[bytes]:
-        """The request ids in UTF-8."""
-        return list(self._ids.take(pa.array(rows)).cast(pa.binary()).to_pylist())
+    def keys(self, rows: NDArray[np.int64], choices: NDArray[np.int32]) -> NDArray[np.uint64]:
+        """The identities of these requests' choices, under which the journal files their tokens: hashes of the ids in UTF-8,
+        salted with the choice."""
+        _, offsets, text = self._ids.take(pa.array(rows)).cast(pa.large_binary()).buffers()
+        salts = np.zeros((len(rows), 2), np.uint64)
+        salts[:, 0] = choices
+        return content_hashes(
+            np.frombuffer(text or b"", np.uint8), np.frombuffer(offsets, np.int64)[: len(rows) + 1], salts
+        )[:, 0]
 
     def distinct_sampling(self, rows: NDArray[np.int64]) -> list[str]:
         """The parameters that these requests have, each once."""

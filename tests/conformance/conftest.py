@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import pytest
 
 from tasks.core.config import EngineConfig
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine, Tokenizer
-from tasks.core.request import FinishReason, SamplingParams, TokenLogprobs, sequence_key
+from tasks.core.request import FinishReason, SamplingParams, TokenLogprobs
 from tasks.engine.echo import EchoEngine
 from tasks.engine.models import resolve_model
 from tasks.engine.scheduling import EngineShape
@@ -60,7 +61,7 @@ def make(tokenizer: Tokenizer) -> Make:
         prompt = tuple(tokenizer.encode([text], rendered=[True])[0])
         name = name or question
         params = SamplingParams(**{"max_tokens": 12, **sampling})  # type: ignore[arg-type]
-        return PlannedSequence(sequence_key(name, 0), name, 0, 0, prompt, params)
+        return PlannedSequence(crc32(name.encode()), name, 0, 0, prompt, params)
 
     return build
 

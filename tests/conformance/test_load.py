@@ -1,11 +1,12 @@
 """What the real engine says of its steps and of its KV cache."""
 
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from tasks.core.plan import PlannedSequence
-from tasks.core.request import SamplingParams, sequence_key
+from tasks.core.request import SamplingParams
 from tasks.core.step import StepLoad
 from tasks.engine.models import resolve_model
 
@@ -14,11 +15,10 @@ pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]  # vLLM'
 
 def sequences(name: str, lengths: list[int]) -> list[PlannedSequence]:
     params = SamplingParams(max_tokens=3, ignore_eos=True)
-    first = sequence_key(name, 0) % 30_000
+    key = crc32(name.encode())
+    first = key % 30_000
     return [
-        PlannedSequence(
-            sequence_key(name, i), "", 0, 0, tuple(1000 + (first + 700 * i + j) % 40_000 for j in range(n)), params
-        )
+        PlannedSequence(key + i, "", 0, 0, tuple(1000 + (first + 700 * i + j) % 40_000 for j in range(n)), params)
         for i, n in enumerate(lengths)
     ]
 

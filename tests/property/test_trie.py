@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tasks.group.trie import content_hashes, gather, ranges_of, shared_with_previous, trie_order
+from tasks.compiled import content_hashes
+from tasks.group.trie import gather, ranges_of, shared_with_previous, trie_order
 
 Prompt = tuple[int, ...]
 PROMPTS = st.lists(st.lists(st.integers(0, 2), max_size=9).map(tuple), max_size=40)
