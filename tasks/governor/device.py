@@ -15,8 +15,8 @@ class CardError(NightbatchError):
 
 
 class Device(Protocol):
-    """A card that can be read and, with permission, set. Calls may block for as long as the driver does. All raise CardLostError
-    or CardError; nothing else comes through the door."""
+    """A card that can be read and, with permission, set. Calls may block for as long as the driver does. All raise
+    CardLostError or CardError; nothing else comes through the door."""
 
     @property
     def card(self) -> Card: ...
