@@ -1,6 +1,7 @@
 """A card that is a file, for several processes: what it is set to, and who set what. `open_card` makes the guard find it.
 
-Keys: requested_w, locked_mhz (null: free), driver, energy_j, fails (calls that raise CardError), lost, log ([pid, call]).
+Keys: requested_w, locked_mhz (null: free), driver, energy_j, fails and refuses (calls that raise CardError and
+RefusedError), lost, log ([pid, call]).
 """
 
 import fcntl
@@ -12,13 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.governor.device import CardError, CardLostError
+from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.sample import Card, Sample
 
 UUID = "GPU-0"
 FACTORY = "filecard:open_card"
 FRESH: dict[str, Any] = {
-    "requested_w": 350.0, "locked_mhz": None, "driver": "570.1", "energy_j": 1000.0, "fails": [], "lost": False, "log": []
+    "requested_w": 350.0, "locked_mhz": None, "driver": "570.1",
+    "energy_j": 1000.0, "fails": [], "refuses": [], "lost": False, "log": []
 }  # fmt: skip
 
 
@@ -81,7 +83,9 @@ class FileCard:
             if state["lost"]:
                 raise CardLostError("the card is gone")
             if name.split()[0] in state["fails"]:
-                raise CardError(f"no permission for {name}")
+                raise CardError(f"no answer to {name}")
+            if name.split()[0] in state["refuses"]:
+                raise RefusedError(f"no permission for {name}")
             state.update(values)
             if values:
                 state["log"].append([os.getpid(), name])

@@ -1,0 +1,374 @@
+"""A card is as it was before us, whatever dies: real processes on the stub driver, killed, stopped, starved and refused."""
+
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tasks.governor.lease import lease_path
+from tests.gpu.stub import LOST, CompilerMissingError, Stub, build
+
+_NUM_KILLS = 50
+_BEFORE_MW = 650_000  # an operator's limit, and not the default
+_FACTORY = "tasks.governor.nvml:NvmlDevice"
+_OWNER = """
+import random, sys, time
+from pathlib import Path
+from tasks.core.errors import NightbatchError
+from tasks.governor.nvml import NvmlDevice
+from tasks.governor.owned import OwnedDevice
+uuid, directory, factory, how, seed, period_s = sys.argv[1:]
+dice = random.Random(int(seed))
+try:
+    with OwnedDevice(NvmlDevice(uuid), Path(directory), factory, period_s=float(period_s), wait_s=0) as card:
+        print(card.found or "free", flush=True)
+        if how == "hold":
+            card.set_power_limit(400.0), card.lock_clock(1200), print("held", flush=True)
+        while how in ("write", "hold"):
+            card.beat(), card.read()
+            if how == "write":
+                (card.set_power_limit if dice.random() < 0.5 else card.lock_clock)(dice.randrange(400, 640))
+            time.sleep(dice.uniform(0, 0.01))
+        if how != "start":
+            card.set_power_limit(400.0), card.lock_clock(1200)
+        if how == "raise":
+            raise KeyError("a mistake of ours")
+except NightbatchError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+_RESTORE = """
+import sys
+from pathlib import Path
+from tasks.governor.nvml import NvmlDevice
+from tasks.governor.restore import restore_all
+done = restore_all(Path(sys.argv[1]), NvmlDevice)
+print("\\n".join(f"{one.outcome}: {one}" for one in done))
+sys.exit(any(one.failed for one in done))
+"""
+
+
+@dataclass
+class Machine:
+    """A stub card with an operator's limit, a state directory, and processes that own the card."""
+
+    stub: Stub
+    state: Path
+    started: "list[subprocess.Popen[str]]" = field(default_factory=list)
+
+    @property
+    def uuid(self) -> str:
+        return bytes(self.stub.card.uuid).decode()
+
+    @property
+    def lease(self) -> Path:
+        return lease_path(self.state, self.uuid)
+
+    @property
+    def settings(self) -> tuple[int, int]:
+        """Power limit in mW, highest clock in MHz or 0."""
+        return self.stub.card.requested_mw, self.stub.card.lock_max_mhz
+
+    @property
+    def is_as_before(self) -> bool:
+        return self.settings == (_BEFORE_MW, 0)
+
+    def own(
+        self, how: str = "write", *, seed: int = 0, period_s: float = 1.0, env: Mapping[str, str] | None = None
+    ) -> "subprocess.Popen[str]":
+        """A process that owns the card: it may write at random, hold one setting, end, raise, or only start."""
+        arguments = (self.uuid, str(self.state), _FACTORY, how, str(seed), str(period_s))
+        return self._python(_OWNER, *arguments, env=env)
+
+    def hold(self, **given: Any) -> "subprocess.Popen[str]":
+        """An owner that has set limit and clock."""
+        owner = self.own("hold", **given)
+        assert owner.stdout is not None
+        assert [owner.stdout.readline() for _ in range(2)] == ["free\n", "held\n"]
+        assert self.settings == (400_000, 1200)
+        return owner
+
+    def restore(self) -> tuple[int, str]:
+        """What `nightbatch power restore` does; its exit code and words."""
+        process = self._python(_RESTORE, str(self.state))
+        out, err = process.communicate(timeout=30)
+        assert err == ""
+        return process.returncode, out
+
+    def guard_of(self, owner: "subprocess.Popen[str]") -> psutil.Process:
+        (guard,) = [child for child in psutil.Process(owner.pid).children() if "tasks.governor.guard" in child.cmdline()]
+        return guard
+
+    def kill_with_guard(self, owner: "subprocess.Popen[str]") -> None:
+        """Both at once, as when a container ends; the owner must not find the time for another guard."""
+        os.killpg(owner.pid, signal.SIGSTOP)
+        self.guard_of(owner).kill()
+        self.kill(owner)
+
+    def kill(self, owner: "subprocess.Popen[str]") -> float:
+        """SIGKILL of the whole process group; when that was."""
+        os.killpg(owner.pid, signal.SIGKILL)
+        when = time.monotonic()
+        owner.wait()
+        return when
+
+    def wait_until(self, condition: Callable[[], object], timeout_s: float = 10.0) -> float:
+        """When the condition held."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, self.settings
+            time.sleep(0.0002)
+        return time.monotonic()
+
+    def wait_until_restored(self) -> float:
+        when = self.wait_until(lambda: self.is_as_before)
+        self.wait_until(lambda: not self.lease.exists())
+        return when
+
+    def _python(self, code: str, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+        environment = os.environ | self.stub.environment | dict(env or {})
+        command = [sys.executable, "-P", "-c", code, *arguments]
+        pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.started.append(subprocess.Popen(command, env=environment, text=True, start_new_session=True, **pipes))
+        return self.started[-1]
+
+
+@pytest.fixture(scope="session")
+def _library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    try:
+        return build(tmp_path_factory.mktemp("nvml"))
+    except CompilerMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def machine(_library: Path, tmp_path: Path) -> Iterator[Machine]:
+    stub = Stub(tmp_path, library=_library)
+    stub.card.requested_mw = _BEFORE_MW
+    machine = Machine(stub, tmp_path / "leases")
+    yield machine
+    for process in machine.started:
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    stub.close()
+
+
+def test_killed_group_at_random_moments(machine: Machine) -> None:
+    """SIGKILL of the owner's whole process group at 50 random moments: limit and clock are back each time, within 1 s."""
+    dice, times_s = random.Random(6), []
+    for number in range(_NUM_KILLS):
+        owner = machine.own(seed=number)
+        if number % 5:
+            machine.wait_until(lambda: not machine.is_as_before)
+            time.sleep(dice.uniform(0, 0.1))
+        else:
+            time.sleep(dice.uniform(0, 0.4))
+        was_changed = not machine.is_as_before
+        killed = machine.kill(owner)
+        restored = machine.wait_until_restored()
+        if was_changed:
+            times_s.append(restored - killed)
+    assert len(times_s) >= 40
+    print(f"restored after {1e3 * statistics.median(times_s):.1f} ms, at most {1e3 * max(times_s):.1f} ms ({len(times_s)})")
+    assert max(times_s) < 1.0
+    assert machine.restore() == (0, "\n")
+
+
+@pytest.mark.parametrize("again", ["start", "restore"])
+def test_killed_with_its_guard(machine: Machine, again: str) -> None:
+    """Without a guard the card stays as the dead have left it, until the next start or `power restore` puts it back."""
+    dice = random.Random(again)
+    for number in range(5):
+        owner = machine.own(seed=number)
+        machine.wait_until(lambda: not machine.is_as_before)
+        time.sleep(dice.uniform(0, 0.1))
+        machine.kill_with_guard(owner)
+        if again == "restore":
+            assert machine.restore()[0] == 0
+        else:
+            out, err = machine.own("start").communicate(timeout=30)
+            assert machine.uuid in out and err == ""
+        assert machine.is_as_before and not machine.lease.exists()
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_killed_around_a_record(machine: Machine, faults: Mapping[str, str], call: str, side: str, nth: int) -> None:
+    """Death just before or after any step of a lease's way to the disk leaves a card that is put back."""
+    kill = {
+        "FAULT_KILL": call,
+        "FAULT_SIDE": side,
+        "FAULT_NTH": str(nth),
+        "FAULT_PATH": ".lease",
+        "FAULT_ONLY": "OwnedDevice",
+    }
+    owner = machine.own("end", env={**faults, **kill})
+    assert owner.wait(30) == -signal.SIGKILL
+    machine.wait_until(lambda: not machine.lease.exists() or nth == 1)
+    assert machine.is_as_before
+    assert machine.restore()[0] == 0
+    assert machine.is_as_before and not machine.lease.exists()
+
+
+def test_ends_of_its_own(machine: Machine) -> None:
+    """A normal end and an exception put everything back before the process ends."""
+    for how, code in (("end", 0), ("raise", 1)):
+        owner = machine.own(how)
+        assert owner.wait(30) == code
+        assert machine.is_as_before and not machine.lease.exists()
+        machine.stub.card.requested_mw = _BEFORE_MW
+
+
+def test_asked_to_end_with_its_guard(machine: Machine) -> None:
+    """SIGTERM, SIGINT and SIGHUP to owner and guard, as a service manager sends them, end the owner alone."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        owner = machine.hold()
+        guard = machine.guard_of(owner)
+        guard.send_signal(number)
+        owner.send_signal(number)
+        owner.wait(30)
+        machine.wait_until_restored()
+        machine.wait_until(partial(_has_ended, guard))
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether it has; nobody may have asked yet how."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_stopped_owner_loses_the_card(machine: Machine) -> None:
+    """An owner that stands still at a random moment is taken for dead after two periods; going on, it writes no more."""
+    dice = random.Random(8)
+    for number in range(6):
+        owner = machine.own(seed=number, period_s=0.1)
+        machine.wait_until(lambda: not machine.is_as_before)
+        time.sleep(dice.uniform(0, 0.05))
+        stopped = time.monotonic()
+        os.killpg(owner.pid, signal.SIGSTOP)
+        restored = machine.wait_until_restored()
+        assert restored - stopped < 0.2 + 0.5
+        os.killpg(owner.pid, signal.SIGCONT)
+        _, err = owner.communicate(timeout=30)
+        assert err.startswith("LeaseLostError: ") and "was put back" in err
+        assert machine.is_as_before and not machine.lease.exists()
+
+
+def test_owner_in_a_driver_that_hangs(machine: Machine) -> None:
+    """A call that does not return shows no life either: the guard puts the card back past it."""
+    owner = machine.hold(period_s=0.1)
+    machine.stub.fault("DeviceGetTemperatureV", delay_s=float("inf"))
+    machine.wait_until_restored()
+    assert owner.poll() is None
+    machine.stub.mend("DeviceGetTemperatureV")
+    assert "LeaseLostError" in owner.communicate(timeout=30)[1]
+    assert machine.is_as_before
+
+
+def test_driver_that_fails_for_a_while(machine: Machine) -> None:
+    """The guard tries again while the card is lost or does not answer."""
+    owner = machine.hold()
+    machine.stub.fault("DeviceSetPowerManagementLimit", 10, times=2)
+    machine.kill(owner)
+    machine.wait_until_restored()
+    owner = machine.hold()
+    machine.stub.card.error = LOST
+    machine.kill(owner)
+    time.sleep(0.1)
+    assert machine.lease.exists()
+    machine.stub.card.error = 0
+    machine.wait_until_restored()
+
+
+def test_another_writer(machine: Machine) -> None:
+    """A limit that somebody else has set since stays after our death; the clock is unlocked, and the log says so."""
+    owner = machine.hold()
+    machine.stub.card.requested_mw = 250_000
+    machine.kill(owner)
+    said = "the power limit is 250 W, and not 400 W as we left it"
+    machine.wait_until(lambda: said in machine.lease.with_suffix(".log").read_text())
+    assert machine.settings == (250_000, 0) and not machine.lease.exists()
+
+
+def test_second_run_on_the_card(machine: Machine) -> None:
+    """It is refused, told who has the card, and changes nothing; `power restore` leaves the living alone."""
+    owner = machine.hold()
+    second = machine.own()
+    err = second.communicate(timeout=30)[1]
+    assert err.startswith(f"LockedError: {machine.uuid}: ") and f"process {owner.pid} " in err
+    code, out = machine.restore()
+    assert (code, out.split(":")[0]) == (0, "held") and f"process {owner.pid} " in out
+    assert machine.settings == (400_000, 1200)
+
+
+def test_another_boot_or_driver(machine: Machine) -> None:
+    """After a boot or a reload of the driver the lease is dropped, and what stands by then stays."""
+    machine.kill_with_guard(machine.hold())
+    lease = json.loads(machine.lease.read_text())
+    machine.lease.write_text(json.dumps(lease | {"boot_id": "another"}))
+    assert machine.restore()[1].startswith("dropped: ")
+    assert machine.settings == (400_000, 1200) and not machine.lease.exists()
+    machine.lease.write_text(json.dumps(lease))
+    machine.stub.load()
+    machine.stub.card.lock_max_mhz = 900
+    assert machine.restore()[1].startswith("dropped: ")
+    assert machine.settings == (700_000, 900) and not machine.lease.exists()
+
+
+def test_damaged_lease(machine: Machine) -> None:
+    """Restore and the next start fail with the file's name and what to do; the card is not touched."""
+    machine.kill_with_guard(machine.hold())
+    machine.lease.write_bytes(machine.lease.read_bytes()[:100])
+    calls = len(machine.stub.calls)
+    code, out = machine.restore()
+    assert code == 1 and str(machine.lease) in out and "remove the file" in out
+    assert "DamageError: " in machine.own().communicate(timeout=30)[1]
+    assert len(machine.stub.calls) == calls and machine.lease.exists()
+
+
+def test_full_disk(machine: Machine, small_disk: Callable[..., Path]) -> None:
+    """Where the lease does not fit on the disk, nothing is asked of the card; when a later one does not, nothing more."""
+    small_disk(machine.state, 8192)
+    (machine.state / "ballast").write_bytes(bytes(4096))
+    err = machine.own().communicate(timeout=30)[1]
+    assert "the card is left alone: disk full" in err and str(machine.state) in err
+    assert machine.stub.calls == [] and not machine.lease.exists()
+    small_disk(machine.state, 5 * 4096)
+    owner = machine.own()
+    machine.wait_until(lambda: not machine.is_as_before)
+    machine.wait_until(lambda: _fill(machine.state / "more", 2 * 4096))
+    assert "disk full" in owner.communicate(timeout=30)[1]
+    machine.wait_until_restored()
+
+
+def _fill(path: Path, size: int) -> bool:
+    """Whether the file has its size: there may be no room for it at this moment."""
+    try:
+        path.write_bytes(bytes(size))
+    except OSError:
+        path.unlink()
+        return False
+    return True
+
+
+def test_without_permission(machine: Machine) -> None:
+    """A refused write leaves the card, no lease and no guard."""
+    machine.stub.state.root = 0
+    err = machine.own().communicate(timeout=30)[1]
+    assert err.startswith("RefusedError: ") and "NoPermission" in err
+    assert [call.code for call in machine.stub.calls] == [4] and machine.is_as_before and not machine.lease.exists()
