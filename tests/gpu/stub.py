@@ -73,8 +73,8 @@ class CompilerMissingError(Exception):
 
 
 def build(folder: Path, without: Sequence[str] = ()) -> Path:
-    """The library in the folder; an old driver's has not the functions `without`. It has no SONAME, so that a process that has
-    loaded it by its path still finds a real one by its name. Raises CompilerMissingError."""
+    """The library in the folder; an old driver's has not the functions `without`. It has no SONAME: a process that has
+    loaded it by its path can still find a real one by its name. Raises CompilerMissingError."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise CompilerMissingError("no C compiler (cc) to build the stub driver with")
