@@ -23,7 +23,8 @@ activities in percent, times in ns of the monotonic clock where nothing else is 
 
     Fault     name                      the call's name without `nvml`; `field:82` is one field's value
               card                      at this one alone; -1 at all
-              code                      what it returns; -1 is the usual, with `value` in place of the true one
+              code                      what it returns; -1 is the usual, with `value` in place of the true one; a call that
+                                        sets something does nothing then, if `value` is 1
               times                     so often from now; -1 is for good, 0 is never (an unused record)
               delay_ns                  it takes so long first; -1 is until the record's `times` is 0
 

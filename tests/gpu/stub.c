@@ -24,6 +24,8 @@ enum {
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, RM_MISMATCH = 18, NO_DATA = 21, VERSION_MISMATCH = 25,
 };
 
+enum { IGNORED = -1 };
+
 #define LENGTH(array) ((int)(sizeof(array) / sizeof(array)[0]))
 #define API __attribute__((visibility("default"))) int
 #define ORDERED __ATOMIC_SEQ_CST
@@ -93,6 +95,7 @@ static int enter(const char *name, device_t card, int64_t *value) {
 
 /* Notes a call that sets something, and what came of it. */
 static int noted(const char *name, device_t card, int code, int64_t first, int64_t second) {
+    if (code == IGNORED) code = SUCCESS;
     if (!opened || code == UNINITIALIZED) return code;
     int64_t number = __atomic_add_fetch(&state->num_calls, 1, ORDERED);
     struct call *call = &state->calls[(number - 1) % LENGTH(state->calls)];
@@ -426,14 +429,17 @@ API nvmlDeviceGetFieldValues(device_t card, int count, struct field *fields) {
 
 /* --- what sets ------------------------------------------------------------------------------------------------------ */
 
+/* Whether it is to be set: SUCCESS; a refusal's code; IGNORED, which succeeds and does nothing, where a fault says 1. */
 static int may_set(const char *name, device_t card) {
-    int code = enter(name, card, NULL);
-    return code ? code : state->root ? SUCCESS : NO_PERMISSION;
+    int64_t is_ignored = 0;
+    int code = enter(name, card, &is_ignored);
+    if (code) return code;
+    return !state->root ? NO_PERMISSION : is_ignored ? IGNORED : SUCCESS;
 }
 
 static int set_limit(const char *name, device_t card, unsigned mw) {
     int code = may_set(name, card);
-    if (!code && (mw < card->min_mw || mw > card->max_mw)) code = INVALID_ARGUMENT;
+    if (code <= 0 && (mw < card->min_mw || mw > card->max_mw)) code = INVALID_ARGUMENT;
     if (!code) card->requested_mw = mw;
     return noted(name, card, code, mw, 0);
 }
@@ -450,7 +456,7 @@ API nvmlDeviceSetPowerManagementLimit_v2(device_t card, struct limit *limit) {
 
 API nvmlDeviceSetGpuLockedClocks(device_t card, unsigned least, unsigned most) {
     int code = may_set("DeviceSetGpuLockedClocks", card);
-    if (!code && (least > most || most == 0)) code = INVALID_ARGUMENT;
+    if (code <= 0 && (least > most || most == 0)) code = INVALID_ARGUMENT;
     if (!code) card->lock_min_mhz = least, card->lock_max_mhz = most;
     return noted("DeviceSetGpuLockedClocks", card, code, least, most);
 }

@@ -85,6 +85,15 @@ def test_setting_needs_root_and_the_range(stub: "Stub", handle: Any) -> None:
     assert [call.code for call in stub.calls] == [2, 4, 4, 4]
 
 
+def test_a_set_call_may_succeed_and_do_nothing(stub: "Stub", handle: Any) -> None:
+    """As with a card that accepts a limit and does not obey it; the next one is obeyed."""
+    stub.fault("DeviceSetPowerManagementLimit", value=1, times=1)
+    pynvml.nvmlDeviceSetPowerManagementLimit(handle, 300_000)
+    assert (stub.card.requested_mw, stub.calls[0].code) == (700_000, 0)
+    pynvml.nvmlDeviceSetPowerManagementLimit(handle, 300_000)
+    assert stub.card.requested_mw == 300_000
+
+
 def test_requested_enforced_and_default_differ(stub: "Stub", handle: Any) -> None:
     """A limit from outside is enforced, and leaves what was requested as it is."""
     pynvml.nvmlDeviceSetPowerManagementLimit(handle, 600_000)
