@@ -154,7 +154,11 @@ class OwnedDevice:
 
     def _take(self) -> Lease:
         """Lease, then guard; with neither nothing is changed."""
-        lease = self._record(new_lease(self.card, self._device.read().energy_j))
+        try:
+            fresh = new_lease(self.card, self._device.read().energy_j)
+        except OSError as error:
+            raise CardError(f"no lease can be made, so the card is left alone: {in_words(error)}") from error
+        lease = self._record(fresh)
         try:
             self._watch = self._armed(lease)
         except CardError:

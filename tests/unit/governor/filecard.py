@@ -25,11 +25,17 @@ FRESH: dict[str, Any] = {
 
 
 class FileCard:
-    """`before` is called with each call's name before it is made."""
+    """`before` is called with each call's name before it is made, `after` after it."""
 
-    def __init__(self, path: Path, before: Callable[[str], None] = lambda call: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        before: Callable[[str], None] = lambda call: None,
+        after: Callable[[str], None] = lambda call: None,
+    ) -> None:
         self.path = path
         self.before = before
+        self.after = after
         self.closed = False
         if not path.exists():
             path.write_text(json.dumps(FRESH))
@@ -89,6 +95,7 @@ class FileCard:
             state.update(values)
             if values:
                 state["log"].append([os.getpid(), name])
+        self.after(name)
         return state
 
 
