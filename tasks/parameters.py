@@ -4,7 +4,7 @@ In goes the JSON of a run's parameters, out come the core's own frozen dataclass
 run is named by its settings, and must be the same run from both. Prefect checks the JSON when the run is created.
 """
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,6 +21,7 @@ from tasks.core.config import (
     RowConfig,
     SamplingDefaults,
 )
+from tasks.core.moment import WANTED, moment
 from tasks.ingest.finding.source_toml import rows_of
 
 _MODEL, _SAMPLING, _GROUP = ModelConfig(), SamplingDefaults(), GroupConfig()
@@ -133,6 +134,14 @@ class Journal(_Form):
     )
 
 
+def _meant(text: str) -> str:
+    try:
+        moment(text, datetime.now(UTC))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no moment; give {WANTED}") from error
+    return text
+
+
 class Power(_Form):
     """What is done about heat and power of a GPU."""
 
@@ -144,7 +153,7 @@ class Power(_Form):
     max_temperature_c: float = Field(
         default=_POWER.max_temperature_c, ge=40, le=100, description="The GPU stays below this, or its own limits."
     )
-    finish_by: str | None = Field(
+    finish_by: Annotated[str, AfterValidator(_meant)] | None = Field(
         default=None, description="Take as little energy as can be and still end by then: 06:30, or 06:30 Europe/Berlin."
     )
     period_s: float = Field(default=_POWER.period_s, ge=0.1, le=10, description="Seconds between two readings.")

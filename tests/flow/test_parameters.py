@@ -42,7 +42,7 @@ def test_forms_agree_with_the_core(form: type[BaseModel], settings: type[Any], e
         ({"group": {"near_duplicates": 1.5}}, "group.near_duplicates: Input should be less than or equal to 1"),
         ({"engine": {"max_num_seqs": "many"}}, "engine.max_num_seqs: Input should be a valid integer"),
         ({"power": {"control": "on"}}, "power.control: Input should be 'off', 'observe' or 'managed'"),
-        ({"power": {"finish_by": "soon"}}, "finish_by must be a time such as 06:30"),
+        ({"power": {"finish_by": "soon"}}, "power.finish_by.*: Value error, 'soon' is no moment; give a time such as 06:30"),
         ({"rows": {"max_reject_rate": 2}}, "rows.max_reject_rate: Input should be less than or equal to 1"),
         ({"timezone": "Mars/Olympus"}, "'Mars/Olympus' is no timezone"),
         ({"logical_date": "yesterday"}, "logical_date: Input should be a valid date"),
