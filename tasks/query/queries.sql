@@ -41,7 +41,7 @@ SELECT run_id, count(DISTINCT card_uuid) AS cards, count(DISTINCT session) AS se
        round(sum(counted_j) / 3.6e6, 4) AS counted_kwh, round(sum(integrated_j) / 3.6e6, 4) AS integrated_kwh,
        round(sum(integrated_j) / nullif(sum(seconds), 0), 1) AS mean_w, any_value(prefilled_tokens) AS prefilled_tokens,
        any_value(generated_tokens) AS generated_tokens,
-       round(coalesce(sum(counted_j), sum(integrated_j)) / nullif(any_value(generated_tokens), 0), 3) AS j_per_token
+       round(sum(coalesce(counted_j, integrated_j)) / nullif(any_value(generated_tokens), 0), 3) AS j_per_token
 FROM cards LEFT JOIN tokens USING (run_id) GROUP BY run_id ORDER BY run_id;
 
 -- name: hottest_minutes

@@ -164,7 +164,7 @@ def test_a_full_disk_costs_no_row_that_memory_holds(place: Place, monkeypatch: p
 
 
 def test_a_part_that_cannot_be_written_stays_in_its_spool(place: Place) -> None:
-    """Where the table's folder refuses, memory stays bounded, and the next session makes the parts of what the spools hold."""
+    """Where the table's folder refuses, memory stays bounded, and the next session makes parts of what the spools hold."""
     place.table.write_text("no folder")
     writer = place.writer(part_rows=4)
     for number in range(10):
