@@ -78,9 +78,7 @@ def test_sessions_are_told_apart(run: Run) -> None:
     assert take_in_telemetry(run).rows == 0
 
 
-def test_a_slow_disk_holds_nobody_up(
-    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_disk_holds_nobody_up(run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """While the disk hangs, rows wait up to a bound; those beyond it are dropped, counted, and said at the end."""
     monkeypatch.setattr(record, "_MAX_WAITING", 3)
     gate, waits = threading.Event(), threading.Event()

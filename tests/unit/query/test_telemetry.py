@@ -80,7 +80,9 @@ def test_energy(layout: Layout) -> None:
 
 def test_hottest_minutes(layout: Layout) -> None:
     """The hottest comes first, with its reasons; a card that does not tell its temperature is in no line."""
-    rows = [reading(second, temperature_c=60 + second // 60, throttle=["sw_thermal"] * (second >= 60)) for second in range(90)]
+    rows = [
+        reading(second, temperature_c=60 + second // 60, throttle=["sw_thermal"] * (second >= 60)) for second in range(90)
+    ]
     write(layout, [*rows, reading(0, card_uuid="GPU-1")])
     hot, cool = named(layout, "hottest_minutes")
     assert (hot["max_c"], hot["minute"], hot["throttle"]) == (61, BEGAN + timedelta(minutes=1), ["sw_thermal"])
@@ -100,7 +102,10 @@ def test_throttling(layout: Layout) -> None:
     """Each reason has the time for which it was given; no reason is no line."""
     reasons = (["sw_power_cap"], ["sw_power_cap", "sw_thermal"], [], None, [])
     write(layout, [reading(second, throttle=given) for second, given in enumerate(reasons)])
-    assert [(row["reason"], row["seconds"]) for row in named(layout, "throttling")] == [("sw_power_cap", 2), ("sw_thermal", 1)]
+    assert [(row["reason"], row["seconds"]) for row in named(layout, "throttling")] == [
+        ("sw_power_cap", 2),
+        ("sw_thermal", 1),
+    ]
 
 
 def test_what_the_governor_did(layout: Layout) -> None:
