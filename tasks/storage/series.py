@@ -163,6 +163,8 @@ def take_in(spool: Path, table: Path, schema: Schema) -> TakenIn:
         with _free(path) as is_free:
             if not is_free:
                 continue
+            for half_written in table.glob(f".{path.stem}.parquet.*"):
+                half_written.unlink()  # the spool is free, so that nobody is still at it
             rows, num_bad = _read(path, schema)
             if rows:
                 with writing_table(table / f"{path.stem}.parquet", schema) as part:
