@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
+class EngineCounters:
     """An engine at one moment. None is "it does not say".
 
     `life` is how often the engine was started in this session before: with each start the sums begin anew. Sums since then:

@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from tasks.core.counters import Counters
+from tasks.core.counters import EngineCounters
 from tasks.governor.sample import Card, Sample, Throttle
 from tasks.governor.setting import Setting
 from tasks.storage.layout import Run
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _MAX_WAITING = 8192
 """Rows that may wait for the disk, some 8 MB; more are dropped and counted."""
 _NO_SAMPLE = dict.fromkeys(field.name for field in fields(Sample))
-_NO_COUNTERS = dict.fromkeys(field.name for field in fields(Counters))
+_NO_COUNTERS = dict.fromkeys(field.name for field in fields(EngineCounters))
 
 
 def session_name(began: datetime, engine: int, pid: int) -> str:
@@ -59,7 +59,7 @@ class Recorder:
         sample: Sample | None = None,
         setting: Setting | None = None,
         state: str | None = None,
-        counters: Counters | None = None,
+        counters: EngineCounters | None = None,
     ) -> None:
         """One row: a moment by the wall clock and by the monotonic one, and what is known of it. Never waits."""
         row = self._told | row_of(time, time_s, card, sample, setting, state, counters)
@@ -99,7 +99,7 @@ def row_of(
     sample: Sample | None,
     setting: Setting | None,
     state: str | None,
-    counters: Counters | None,
+    counters: EngineCounters | None,
 ) -> dict[str, Any]:
     """A row of the table without the names of its run and session. `time_s` is the sample's own where there is one."""
     return {
@@ -118,7 +118,7 @@ def row_of(
     }
 
 
-def _fields(of: Sample | Counters) -> dict[str, Any]:
+def _fields(of: Sample | EngineCounters) -> dict[str, Any]:
     return {name: getattr(of, name) for name in of.__slots__}
 
 
