@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from tasks.doctor.finding import Finding, ok, warning
+from tasks.core.errors import DamageError
+from tasks.doctor.finding import Finding, State, ok, problem, warning
+from tasks.governor.lease import read_lease
+from tasks.governor.rights import RECIPE
 from tasks.governor.sample import Card, Sample, Throttle
 
 PAGE = "gpu"
@@ -15,19 +19,23 @@ _SLOWED = Throttle.HW_SLOWDOWN | Throttle.HW_THERMAL | Throttle.HW_POWER_BRAKE |
 
 @dataclass(frozen=True, slots=True)
 class Cards:
-    """Each card with a reading, None where it could not be read, and `reason` why there are none or no more."""
+    """Each card with a reading, None where it could not be read, and `reason` why there are none or no more; `is_ill` when
+    the driver is there and does not answer as it should."""
 
     found: Sequence[tuple[Card, Sample | None]] = ()
     reason: str = ""
+    is_ill: bool = False
 
 
-def judge_cards(cards: Cards) -> Iterator[Finding]:
-    """What the cards are, what may be set, and what is wrong with them now."""
-    if not cards.found:
+def judge_cards(cards: Cards, why_not: str | None = None) -> Iterator[Finding]:
+    """What the cards are, what may be set, and what is wrong with them now. `why_not`: why this process may set nothing."""
+    if cards.is_ill:
+        yield problem(PAGE, cards.reason, "look at nvidia-smi and the kernel's log (dmesg, grep NVRM and Xid)")
+    elif not cards.found:
         reason = f": {cards.reason}" if cards.reason else ""
         yield ok(PAGE, f"no GPU{reason}; the engine computes on the CPU, and there is no heat to govern")
     elif cards.reason:
-        yield warning(PAGE, f"not all GPUs can be read: {cards.reason}", "look at nvidia-smi and dmesg")
+        yield warning(PAGE, f"not all GPUs can be read: {cards.reason}", "look at nvidia-smi and the kernel's log")
     for card, sample in cards.found:
         yield ok(PAGE, _about(card))
         yield _rights(card)
@@ -35,6 +43,8 @@ def judge_cards(cards: Cards) -> Iterator[Finding]:
             yield warning(PAGE, f"{_name(card)} cannot be read now", "look at nvidia-smi and dmesg (grep Xid)")
         else:
             yield from _condition(card, sample)
+    if why_not is not None and cards.found:
+        yield Finding(PAGE, State.OK, f"the governor may set no clock and no power limit: {why_not}", RECIPE)
 
 
 def _name(card: Card) -> str:
@@ -59,7 +69,7 @@ def _rights(card: Card) -> Finding:
     allowed = [what for what, reason in refused.items() if reason is None]
     whys = dict.fromkeys(reason for reason in refused.values() if reason is not None)
     if not whys:
-        return ok(PAGE, f"{_name(card)}: the governor may set its clock and its power limit (--power managed)")
+        return ok(PAGE, f"{_name(card)}: the governor may set its clock and its power limit, where control is managed")
     what = f"may set {allowed[0]} and" if allowed else "sets nothing and"
     return ok(PAGE, f"{_name(card)}: the governor {what} bounds sequences in flight: {'; '.join(whys)}")
 
@@ -84,3 +94,20 @@ def _condition(card: Card, sample: Sample) -> Iterator[Finding]:
         yield warning(
             PAGE, f"{_name(card)}: its power limit is {requested:g} W, below its default of {card.default_w:g}", remedy
         )
+
+
+def leases(directory: Path) -> Iterator[Finding]:
+    """Cards that a run holds, or that a dead one has left as it set them."""
+    for path in sorted(directory.glob("*.lease")):
+        try:
+            lease = read_lease(path)
+        except DamageError as error:
+            yield warning(PAGE, str(error), "then nightbatch power restore")
+            continue
+        if lease is None:  # put back this instant
+            continue
+        if lease.owner_lives():
+            yield ok(PAGE, f"{lease.uuid} is governed by {lease.owner}")
+        else:
+            what = f"{lease.uuid} may still be as {lease.owner} set it, which has ended"
+            yield warning(PAGE, what, "nightbatch power restore; the next run puts it back as well")

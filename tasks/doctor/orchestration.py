@@ -13,11 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tasks.doctor.finding import Finding, ok, warning
+from tasks.doctor.finding import Finding, State, ok, warning
 
 PAGE = "prefect"
 _TIMEOUT_S = 1.0
-_URL = "PREFECT_API_URL"
+_URL, _PROJECT = "PREFECT_API_URL", "prefect.toml"
 
 
 def prefect(
@@ -33,7 +33,10 @@ def prefect(
         return
     if url is None:
         yield ok(PAGE, "no server is configured, and none is needed for `nightbatch run` and `nightbatch nightly`")
-    elif reason := (health or _health)(url):
+    elif (reason := (health or _health)(url)) and where == _PROJECT:  # which names one for all who clone the project
+        what = f"no server answers at {url} ({where}), and none is needed but for scheduled flows"
+        yield Finding(PAGE, State.OK, what, "prefect server start (docs/prefect.md)")
+    elif reason:
         remedy = "for scheduled flows start it: prefect server start (docs/prefect.md); other runs need none"
         yield warning(PAGE, f"the server at {url} ({where}) does not answer: {reason}", remedy)
     else:
@@ -44,9 +47,9 @@ def configured_url(environment: Mapping[str, str], folder: Path) -> tuple[str | 
     """The server's URL, and which setting names it. Raises OSError or ValueError when a file of settings is not readable."""
     if url := environment.get(_URL):
         return url, _URL
-    project = _toml(folder / "prefect.toml")
+    project = _toml(folder / _PROJECT)
     if url := project.get("api", {}).get("url"):
-        return str(url), "prefect.toml"
+        return str(url), _PROJECT
     home = environment.get("PREFECT_HOME") or project.get("home") or Path.home() / ".prefect"
     profiles = _toml(folder / Path(home).expanduser() / "profiles.toml")
     active = environment.get("PREFECT_PROFILE") or profiles.get("active", "")

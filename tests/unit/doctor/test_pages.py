@@ -1,5 +1,7 @@
 """The other pages, and the doctor as a whole."""
 
+import sys
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import StringIO
 from pathlib import Path
@@ -12,10 +14,12 @@ from tasks.doctor import examine as whole
 from tasks.doctor.answering import models
 from tasks.doctor.examine import examine
 from tasks.doctor.finding import Finding, Fitness, State, ok, problem, warning
-from tasks.doctor.gpu import Cards, judge_cards
+from tasks.doctor.gpu import Cards, judge_cards, leases
+from tasks.doctor.look import look_at_cards
 from tasks.doctor.orchestration import configured_url, prefect
 from tasks.doctor.report import rendered
 from tasks.engine.models import whereabouts_of_model
+from tasks.governor.lease import lease_path, new_lease, write_lease
 from tasks.governor.sample import Card, Sample, Throttle
 from tasks.storage.layout import Layout
 
@@ -124,6 +128,43 @@ def test_a_card_with_a_fault(sample: Sample | None, words: str) -> None:
     assert line.remedy
 
 
+def test_the_recipe_is_given_once() -> None:
+    """Two cards and a process that may set nothing: one line with what to do, and no warning."""
+    lines = list(judge_cards(Cards([(CARD, Sample(0.0)), (CARD, Sample(0.0))]), "it needs CAP_SYS_ADMIN"))
+    assert {one.state for one in lines} == {State.OK}
+    (line,) = [one for one in lines if one.remedy]
+    assert (line.what, "AmbientCapabilities" in line.remedy) == (
+        "the governor may set no clock and no power limit: it needs CAP_SYS_ADMIN",
+        True,
+    )
+    assert list(judge_cards(Cards(), "it needs CAP_SYS_ADMIN"))[-1].remedy == ""
+
+
+def test_a_driver_that_hangs_or_fails() -> None:
+    """Nobody waits for it; it is a problem, as an engine would hang in it as well."""
+    hung = look_at_cards([sys.executable, "-c", "input()"], 0.0)
+    assert (hung.found, hung.reason) == ((), "the driver did not answer within 0 s")
+    failed = look_at_cards([sys.executable, "-c", "raise SystemExit('Segmentation fault')"], 60.0)
+    assert failed.reason == "the look at the driver failed: Segmentation fault"
+    for cards in (hung, failed):
+        (line,) = judge_cards(cards)
+        assert (line.state, line.what) == (State.PROBLEM, cards.reason)
+
+
+def test_leases(tmp_path: Path) -> None:
+    """One of a living run, one of a dead one, one that is damaged; a folder without any says nothing."""
+    assert list(leases(tmp_path / "nothere")) == []
+    mine = new_lease(CARD, None)
+    write_lease(lease_path(tmp_path, "GPU-1"), mine)
+    write_lease(lease_path(tmp_path, "GPU-2"), replace(mine, uuid="GPU-2", started=mine.started - 1))
+    lease_path(tmp_path, "GPU-3").write_text("{")
+    living, dead, damaged = leases(tmp_path)
+    assert [one.state for one in (living, dead, damaged)] == [State.OK, State.WARNING, State.WARNING]
+    assert living.what.startswith("GPU-1 is governed by process")
+    assert (dead.what.split()[0], dead.remedy.partition(";")[0]) == ("GPU-2", "nightbatch power restore")
+    assert "is damaged" in damaged.what
+
+
 # Prefect
 
 
@@ -140,9 +181,13 @@ def test_where_the_server_is_configured(tmp_path: Path) -> None:
 
 
 def test_no_server_is_no_fault(tmp_path: Path) -> None:
-    """Runs without Prefect are what most people do; a broken file of settings is a warning."""
+    """Runs without Prefect are what most people do, in the project's folder as well, whose file names a server; a broken
+    file of settings is a warning."""
     home = {"PREFECT_HOME": str(tmp_path)}
     assert next(prefect(home, tmp_path)).state is State.OK
+    (tmp_path / "prefect.toml").write_text('[api]\nurl = "http://127.0.0.1:9/api"\n')
+    (line,) = prefect(home, tmp_path, lambda url: "refused")
+    assert (line.state, line.remedy) == (State.OK, "prefect server start (docs/prefect.md)")
     (tmp_path / "prefect.toml").write_text("[api")
     assert next(prefect(home, tmp_path)).state is State.WARNING
 
@@ -194,7 +239,7 @@ def test_a_page_that_fails_does_not_take_the_others(tmp_path: Path, monkeypatch:
         raise OSError(5, "Input/output error", "/proc/meminfo")
 
     monkeypatch.setattr(whole, "memory", ill)
-    found = examine(Layout(tmp_path, tmp_path), model="echo")
+    found = examine(Layout(tmp_path, tmp_path), model="echo", look=lambda: Cards(reason="no driver"))
     (line,) = [one for one in found.findings if one.page == "memory"]
     assert (line.state, "Input/output error" in line.what) == (State.WARNING, True)
     pages = list(dict.fromkeys(one.page for one in found.findings))
