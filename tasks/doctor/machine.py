@@ -16,7 +16,6 @@ from pathlib import Path
 
 import psutil
 
-from tasks.core.errors import in_words
 from tasks.doctor.finding import Finding, ok, problem, warning
 from tasks.storage.layout import Layout
 
@@ -60,7 +59,7 @@ def look_at(name: str, path: Path) -> Place:
     try:
         skew = _write_something(there)
     except OSError as error:
-        return Place(name, path, refusal=in_words(error))
+        return Place(name, path, refusal=error.strerror or str(error))
     files = os.statvfs(there)
     return Place(
         name, path, shutil.disk_usage(there).free, files.f_favail if files.f_files else None, _kind(there), "", skew

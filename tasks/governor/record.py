@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any
 
 from tasks.core.counters import EngineCounters
@@ -119,7 +120,9 @@ def row_of(
 
 
 def _fields(of: Sample | EngineCounters) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in of.__slots__}
+    """What is not a number is no reading: in a table it would be the largest one."""
+    values = {name: getattr(of, name) for name in of.__slots__}
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}
 
 
 def throttle_names(throttle: Throttle) -> Sequence[str]:

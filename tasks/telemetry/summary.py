@@ -1,15 +1,17 @@
 """What a run's telemetry says in sums: of each card its heat, power, clock and energy, of each engine its tokens and queue.
 
-Reads the table only; None is "nobody said so". Rows become readable about a minute after they were measured.
+None is "nobody said so". Rows of a run in progress become readable about a minute after they were measured.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from tasks.core.config import PowerConfig
 from tasks.core.errors import ConfigError
+from tasks.governor.record import take_in_telemetry
 from tasks.query.views import quoted, run_query
 from tasks.status import find_run
 from tasks.storage.layout import Layout
@@ -146,8 +148,11 @@ class Summary:
 
 
 def summarize(layout: Layout, prefix: str, line_c: float = LINE_C) -> Summary:
-    """The sums of the run whose id begins so. Raises ConfigError when there is no such run, or it has no telemetry."""
+    """The sums of the run whose id begins so, with what a killed session left. Raises ConfigError when there is no such run,
+    or it has no telemetry."""
     run = find_run(layout, prefix)
+    with suppress(OSError):  # where nothing can be written, the table says what it has
+        take_in_telemetry(run)
     ours = {"run": quoted(run.run_id), "line": float(line_c)}
 
     def rows(sql: str) -> list[dict[str, Any]]:

@@ -65,6 +65,12 @@ def test_no_throttling_is_not_unknown() -> None:
     assert throttle_names(Throttle.GPU_IDLE | Throttle(0x300)) == ["gpu_idle", "0x300"]
 
 
+def test_what_is_no_number_is_no_reading() -> None:
+    """Garbage that a driver gives for a number is NULL in the table, and its neighbours stay."""
+    row = row_of(NOW, 0.0, CARD, Sample(0.0, power_w=float("nan"), temperature_c=70.0), None, None, None)
+    assert (row["power_w"], row["temperature_c"]) == (None, 70)
+
+
 def test_sessions_are_told_apart(run: Run) -> None:
     """Several sessions and engines of a run write side by side, and their names sort by time."""
     names = [session_name(NOW + timedelta(seconds=after), engine, 77) for after in (0, 1) for engine in (0, 1)]

@@ -1,6 +1,7 @@
 """What is said and drawn of a run's telemetry, beside a night that is made up second by second."""
 
 import math
+import os
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from tasks.core.errors import ConfigError
 from tasks.storage.atomic import write_json
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import TELEMETRY, writing_table
+from tasks.storage.series import SeriesWriter
 from tasks.telemetry.lines import lines_of
 from tasks.telemetry.plot import drawn, plot_telemetry
 from tasks.telemetry.report import rendered
@@ -122,6 +124,20 @@ def test_two_sessions_add_up(layout: Layout) -> None:
     found = summarize(layout, RUN)
     assert (found.sessions, found.cards[0].seconds, found.engines[0].lives) == (2, 200, 2)
     assert (found.engines[0].generated_tokens, found.cards[0].counted_j) == (2 * 1200 * 100, 2 * 410 * 100)
+
+
+def test_what_a_killed_session_left_counts(layout: Layout) -> None:
+    """A spool that nobody writes any more is taken in before anything is said; where that cannot be, the rest is said."""
+    write(layout, range(101), cards=1)
+    run, row = layout.run(RUN), {"run_id": RUN, "session": "t", "engine": 0, **card(0, 0)}
+    writer = SeriesWriter(run.telemetry_spool, run.telemetry, TELEMETRY, "t")
+    for second in range(31):
+        writer.append(row | {"time": BEGAN + timedelta(seconds=500 + second), "time_s": 500.0 + second}, 0.0)
+    assert summarize(layout, RUN).cards[0].seconds == 100  # it lives
+    os.close(writer._file or 0)
+    assert summarize(layout, RUN).cards[0].seconds == 130
+    run.telemetry_spool.joinpath("u-00000.jsonl").mkdir()
+    assert summarize(layout, RUN).cards[0].seconds == 130
 
 
 def test_a_run_without_telemetry(layout: Layout) -> None:
