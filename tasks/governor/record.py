@@ -8,6 +8,7 @@ import logging
 import queue
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from math import isfinite
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_WAITING = 8192
 """Rows that may wait for the disk, some 8 MB; more are dropped and counted."""
+_CLOSE_S = 10.0
 _NO_SAMPLE = dict.fromkeys(field.name for field in fields(Sample))
 _NO_COUNTERS = dict.fromkeys(field.name for field in fields(EngineCounters))
 
@@ -69,10 +71,13 @@ class Recorder:
         except queue.Full:
             self.num_dropped += 1
 
-    def close(self) -> None:
-        """Make all of it durable."""
-        self._rows.put(None)
-        self._thread.join()
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Make all of it durable; on a disk that hangs, wait for so long and no longer."""
+        with suppress(queue.Full):
+            self._rows.put(None, timeout=timeout_s)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            _log.warning("the disk does not take the last rows of telemetry: what the spool has of them is kept")
         if self.num_dropped:
             _log.warning("%d rows of telemetry were dropped, as the disk was too slow", self.num_dropped)
 
@@ -80,14 +85,14 @@ class Recorder:
         while (item := self._rows.get()) is not None:
             try:
                 self._writer.append(*item)
-            except OSError as error:
+            except (OSError, TypeError) as error:  # the disk refuses, or a value is of a kind that nobody can write down
                 self._complain(error)
         try:
             self._writer.close()
         except OSError as error:
             self._complain(error)
 
-    def _complain(self, error: OSError) -> None:
+    def _complain(self, error: Exception) -> None:
         if not self._has_complained:
             _log.warning("telemetry cannot be written, and the run goes on: %s", error)
             self._has_complained = True

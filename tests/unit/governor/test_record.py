@@ -108,6 +108,29 @@ def test_a_slow_disk_holds_nobody_up(run: Run, monkeypatch: pytest.MonkeyPatch, 
     assert "2 rows of telemetry were dropped" in caplog.text
 
 
+def test_a_hanging_disk_is_not_waited_for_at_the_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A close that gets nowhere ends all the same, and says so."""
+    gate = threading.Event()
+    recorder = Recorder(run, 0, "s")
+    monkeypatch.setattr(recorder._writer, "append", lambda row, now_s: gate.wait(60))
+    recorder.record(NOW, 0.0)
+    recorder.close(timeout_s=0.01)
+    assert "the disk does not take the last rows of telemetry" in caplog.text
+    gate.set()
+    recorder._thread.join(60)
+
+
+def test_a_value_that_cannot_be_written_costs_its_row_alone(run: Run) -> None:
+    """Something that is no number where one belongs does not end the recording."""
+    recorder = Recorder(run, 0, "s")
+    for number, value in enumerate((1.0, object(), 3.0)):
+        recorder.record(NOW, float(number), card=CARD, sample=Sample(float(number), power_w=value))  # type: ignore[arg-type]
+    recorder.close()
+    assert [row["power_w"] for row in rows_of(run)] == [1, 3]
+
+
 def test_a_refusing_disk_ends_no_run(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     """Where nothing can be written, that is said once, and nothing is raised."""
     run.home.parent.mkdir(parents=True)
