@@ -55,5 +55,5 @@ class StepCounts:
 def _num_decodes(output: Any) -> int:
     """Known sequences with one token, as in load.py; new ones with one token are the end of a cached prompt."""
     scheduled = output.num_scheduled_tokens
-    ones = list(scheduled.values()).count(1)
-    return ones - sum(scheduled[new.req_id] == 1 for new in output.scheduled_new_reqs)
+    ones: int = list(scheduled.values()).count(1)
+    return ones - sum(bool(scheduled[new.req_id] == 1) for new in output.scheduled_new_reqs)

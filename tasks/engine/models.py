@@ -62,13 +62,17 @@ def whereabouts_of_model(name: str, *, cache: Path | None = None) -> Path | None
     """Where the model of that name lies, which is neither unpacked nor downloaded: its folder, or the file that it is
     unpacked from; None when it is on the hub, if anywhere. Raises ConfigError when it cannot be had."""
     found = _find(name, DEFAULT_MODEL, "HuggingFaceTB", lambda: _default_model_now(_cache_root(cache)))
-    return found.path if isinstance(found, ResolvedModel) else found or _to_be_downloaded(name)
+    if found is None:
+        _may_download(name)
+    return found.path if isinstance(found, ResolvedModel) else found
 
 
 def whereabouts_of_encoder(name: str) -> Path | None:
     """The same for a sentence encoder."""
     found = _find(name, DEFAULT_ENCODER, "sentence-transformers", _default_encoder)
-    return _to_be_downloaded(name) if found is None else found.path
+    if found is None:
+        _may_download(name)
+    return None if found is None else found.path
 
 
 def fingerprint(folder: Path) -> str:
@@ -152,7 +156,7 @@ def _tried(name: str) -> str:
     return f"unknown model {_shown(name)}: no such folder, not in the Hugging Face cache, and the hub"
 
 
-def _to_be_downloaded(name: str) -> None:
+def _may_download(name: str) -> None:
     """Raises ConfigError when nothing may be downloaded."""
     for variable in _OFFLINE:
         if os.environ.get(variable, "").upper() in {"1", "ON", "YES", "TRUE"}:
@@ -162,7 +166,7 @@ def _to_be_downloaded(name: str) -> None:
 def _downloaded(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    _to_be_downloaded(name)
+    _may_download(name)
     _log.info("downloading %s from the Hugging Face hub", name)
     try:
         path = Path(snapshot_download(name, ignore_patterns=_UNUSED))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -197,16 +197,17 @@ _VALUES_PER_GROUP = 8_000_000
 _BYTES_PER_GROUP = 16 << 20
 
 Row = Mapping[str, Any]
-Schema = pa.Schema
-Batch = pa.RecordBatch
+Schema: TypeAlias = pa.Schema
+Batch: TypeAlias = pa.RecordBatch
 
 
 def batch_of(rows: Sequence[Row], schema: pa.Schema) -> Batch:
     """Rows in the form that tables keep them in. Raises ValueError when a value does not fit the schema."""
     try:
-        return pa.RecordBatch.from_pylist(list(rows), schema=schema)
+        batch: Batch = pa.RecordBatch.from_pylist(list(rows), schema=schema)
     except (pa.ArrowException, OverflowError, TypeError) as error:
         raise ValueError(str(error)) from error
+    return batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ def take_in(spool: Path, table: Path, schema: Schema) -> TakenIn:
     return TakenIn(taken, tuple(notes))
 
 
-def _read(path: Path, schema: Schema) -> tuple[list[Row], int]:
+def _read(path: Path, schema: Schema) -> tuple[Sequence[Row], int]:
     """The rows of a spool and the number of unreadable lines, without the last one if a kill or a full disk tore it."""
     times = [field.name for field in schema if str(field.type).startswith("timestamp")]
     *lines, _ = path.read_bytes().split(b"\n")

@@ -7,7 +7,7 @@ hottest temperature, the lowest clock's limit and means of the rest are kept, so
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,7 @@ class _Work:
                 self._begins.append(begin)
                 self._ends.append(end)
         lengths = [end - begin for begin, end in zip(self._begins, self._ends, strict=True)]
-        self._offsets = [0.0, *np.cumsum(lengths).tolist()]
+        self._offsets: list[float] = [0.0, *accumulate(lengths)]
 
     @property
     def seconds(self) -> float:

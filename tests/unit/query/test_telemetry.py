@@ -100,7 +100,7 @@ def test_seconds_above(layout: Layout) -> None:
 
 def test_throttling(layout: Layout) -> None:
     """Each reason has the time for which it was given; no reason is no line."""
-    reasons = (["sw_power_cap"], ["sw_power_cap", "sw_thermal"], [], None, [])
+    reasons: tuple[list[str] | None, ...] = (["sw_power_cap"], ["sw_power_cap", "sw_thermal"], [], None, [])
     write(layout, [reading(second, throttle=given) for second, given in enumerate(reasons)])
     assert [(row["reason"], row["seconds"]) for row in named(layout, "throttling")] == [
         ("sw_power_cap", 2),

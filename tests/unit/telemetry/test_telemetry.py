@@ -174,7 +174,7 @@ def test_panels_are_those_of_which_something_is_known(layout: Layout) -> None:
     figure = drawn(lines_of(layout, RUN), RUN, 80.0)
     labels = [axes.get_ylabel() for axes in figure.axes]
     assert labels == ["temperature, °C", "power, W", "SM clock, MHz", "tokens/s", "sequences"]
-    assert max(figure.axes[0].lines[1].get_ydata()) == 66
+    assert np.max(np.asarray(figure.axes[0].lines[1].get_ydata(), dtype=float)) == 66
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.PDF", b"%PDF")])
