@@ -25,7 +25,7 @@ from tasks.core.config import EngineConfig
 from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
-from tasks.core.step import KVShape, StepLoad
+from tasks.core.step import EngineCounters, KVShape, StepLoad
 from tasks.engine.defaults import CPU_DEFAULTS, given_settings
 from tasks.engine.grammar import advance_grammar
 from tasks.engine.load import ScheduleWatch
@@ -101,6 +101,12 @@ class VLLMEngine:
         values = {metric.name: metric.value for metric in self._metrics() if hasattr(metric, "value")}
         names = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
         return CacheCounters(*(int(values[f"vllm:{name}"]) for name in names))
+
+    @property
+    def counters(self) -> EngineCounters:
+        """Where it stands now; a millisecond, so no more than a few times a second."""
+        cache, manager = self.cache_counters(), self._engine.engine_core.engine_core.scheduler.kv_cache_manager
+        return EngineCounters(self.num_unfinished, float(manager.usage), cache.queried, cache.hit, cache.preemptions)
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks. Raises ValueError while a sequence holds some."""
