@@ -5,6 +5,7 @@ The simulation moves on by 0.1 s at a time, takes limits and locks from the mapp
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -69,10 +70,11 @@ class Seen:
     energy_j: float = 0.0
     work_s: float = 0.0
     """Of the full clock and the full batch, over prompts and answers."""
-    lowest_clock_mhz: int = 10**9
-    lowest_limit_w: float = 1e9
+    lowest_clock_mhz: int | None = None
+    lowest_limit_w: float | None = None
+    """Of those that any process has set; None is that none has."""
     sets: dict[str, int] = field(default_factory=dict)
-    """How often which call set something, by anyone; refused ones as well."""
+    """How often which call set something; refused ones as well."""
     is_put_back: bool = True
     """Whether the limit is what it was at the beginning, and no lock is on."""
 
@@ -125,10 +127,13 @@ class Physics:
             plant.limit_w[at] = min(card.requested_mw, card.outside_mw or card.requested_mw) / 1000
             plant.lock[at] = min(card.lock_max_mhz / board.parameters.max_mhz, 1.0) if card.lock_max_mhz else 1.0
             plant.bound[at] = self._bound()
+        before = [board.requested_w for board in self.room.boards]
         self.room.advance(DT_S)
         for at, card in enumerate(self._stub.cards):
+            if self.room.boards[at].requested_w != before[at]:  # another writer, of the events
+                card.requested_mw = round(self.room.boards[at].requested_w * 1000)
             self._publish(at, card)
-            self._watch(at, card)
+            self._watch(at)
 
     def _publish(self, at: int, card: Card) -> None:
         try:
@@ -138,7 +143,7 @@ class Physics:
         except CardError:
             return
 
-    def _watch(self, at: int, card: Card) -> None:
+    def _watch(self, at: int) -> None:
         plant, seen = self.room.plant, self.seen[at]
         die_c = float(plant.die_c[at])
         seen.seconds += DT_S
@@ -147,15 +152,15 @@ class Physics:
         seen.peak_w = max(seen.peak_w, float(plant.power_w[at]))
         seen.energy_j = float(plant.sensors.energy_j[at])
         seen.work_s = float(plant.prefill_work[at] + plant.decode_work[at])
-        seen.lowest_limit_w = min(seen.lowest_limit_w, card.requested_mw / 1000)
-        if card.lock_max_mhz:
-            seen.lowest_clock_mhz = min(seen.lowest_clock_mhz, card.lock_max_mhz)
 
     def _sum_up(self) -> None:
+        calls = self._stub.calls
         for at, (card, seen) in enumerate(zip(self._stub.cards, self.seen, strict=True)):
-            for call in self._stub.calls:
-                if call.card == at:
-                    seen.sets[call.name] = seen.sets.get(call.name, 0) + 1
+            own = [call for call in calls if call.card == at]
+            seen.sets = dict(Counter(call.name for call in own))
+            limits = [call.arguments[0] / 1000 for call in own if "PowerManagementLimit" in call.name and not call.code]
+            clocks = [call.arguments[1] for call in own if "SetGpuLockedClocks" in call.name and not call.code]
+            seen.lowest_limit_w, seen.lowest_clock_mhz = min(limits, default=None), min(clocks, default=None)
             seen.is_put_back = card.requested_mw == self._found_mw[at] and card.lock_max_mhz == 0
 
 

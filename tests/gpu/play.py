@@ -99,12 +99,13 @@ def _bound(pattern: str, full: int) -> Callable[[], float]:
 
 
 def _told(name: str, seen: Seen) -> str:
-    lock = f"{seen.lowest_clock_mhz} MHz" if seen.lowest_clock_mhz < 10**9 else "never locked"
+    clock = "none" if seen.lowest_clock_mhz is None else f"{seen.lowest_clock_mhz} MHz"
+    limit = "none" if seen.lowest_limit_w is None else f"{seen.lowest_limit_w:g} W"
     sets = ", ".join(f"{number} {call}" for call, number in sorted(seen.sets.items())) or "nothing"
     return (
         f"{name} for {seen.seconds:.0f} s: at most {seen.peak_c:.1f} °C ({seen.above_line_s:.1f} s above {LINE_C:g}), "
         f"at most {seen.peak_w:.0f} W, {seen.energy_j / 1000:.1f} kJ, {seen.work_s:.1f} s of full work; "
-        f"lowest clock {lock}, lowest limit {seen.lowest_limit_w:.0f} W; set: {sets}; "
+        f"lowest lock {clock}, lowest limit set {limit}; calls that set: {sets}; "
         f"{'put back as it was' if seen.is_put_back else 'NOT put back'}"
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tasks.governor.cards import A10G, H100
+from tasks.governor.device import CardLostError
 from tasks.governor.events import Event, Kind
 from tasks.governor.nvml import NvmlDevice
 from tasks.governor.rights import Rights
@@ -163,11 +164,24 @@ def test_fewer_sequences_draw_less(card: Any, tmp_path: Path) -> None:
     device.close()
 
 
+def test_another_writer_of_the_events(card: Any) -> None:
+    """A limit that somebody else sets is there for every process, and one set after it stays."""
+    stub, physics, device = card(H100, *load("prefill"), Event(Kind.WRITER, 1.0, size=500))
+    _steps(physics, 2)
+    assert (device.requested_w(), stub.card.requested_mw) == (500, 500_000)
+    device.set_power_limit(450)
+    _steps(physics, 2)
+    assert device.requested_w() == 450 and device.read().power_w < 460
+    device.close()
+
+
 def test_a_card_that_burns_is_lost(card: Any) -> None:
     """At its shutdown temperature it falls off the bus, for every process."""
-    stub, physics, device = card(H100, *load("prefill"), Event(Kind.LOST, 1.0))
-    _steps(physics, 2)
+    stub, physics, device = card(H100, *load("prefill"), Event(Kind.FAN, 0.0, size=12.0), inlet_c=60.0)
+    _steps(physics, 120)
     assert stub.card.error == LOST
+    with pytest.raises(CardLostError):
+        device.read()
     device.close()
 
 
