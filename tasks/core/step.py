@@ -21,18 +21,6 @@ class StepLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineCounters:
-    """Where an engine stands. `kv_use` is the share of its KV cache that sequences hold; the others count from its start:
-    prompt tokens looked up in the prefix cache and found there, and sequences that lost their blocks."""
-
-    running: int = 0
-    kv_use: float = 0.0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    preemptions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class KVShape:
     """A KV cache of equal blocks, `block_size` tokens each; `num_blocks` is how many sequences may hold at once."""
 

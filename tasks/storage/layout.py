@@ -109,6 +109,16 @@ class Run:
         return self.home / "failures"
 
     @property
+    def telemetry(self) -> Path:
+        """The telemetry table, of many parts."""
+        return self.home / "telemetry"
+
+    @property
+    def telemetry_spool(self) -> Path:
+        """Rows of telemetry that are in no part yet."""
+        return self.journals / "telemetry"
+
+    @property
     def lock(self) -> Path:
         return self.journals / "lock"
 
