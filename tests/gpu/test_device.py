@@ -344,10 +344,12 @@ def test_a_lost_card_is_lost_for_good(device: Device, world: World) -> None:
     device.close()
 
 
-def test_closing_twice_is_quiet(device: Device) -> None:
+def test_closing_twice_is_quiet(device: Device, open_device: Callable[..., Device]) -> None:
     """And leaves the card to its other clients."""
+    other = open_device()
     device.close()
     device.close()
+    assert other.read().temperature_c is not None
 
 
 def _setters(device: Device) -> list[Callable[[], None]]:

@@ -220,6 +220,9 @@ def test_errors_that_the_driver_reports(stub: "Stub", device: NvmlDevice) -> Non
     stub.xid(31)
     stub.xid(79)
     assert [device.read().xid, device.read().xid] == [79, None]
+    stub.fault("EventSetWait_v2", pynvml.NVML_ERROR_UNKNOWN, times=1)
+    assert (device.read().xid, list(device.reasons)) == (None, ["xid"])
+    assert (device.read().xid, device.reasons) == (None, {})
 
 
 def test_no_right_to_watch_for_errors(open_card: Any, stub: "Stub") -> None:
