@@ -6,23 +6,20 @@ Results go to stdout, everything else to stderr.
 
 import json
 import math
-import os
 import signal
-import stat
 import sys
-import time
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tasks.core.errors import ConfigError, NightbatchError, in_words
-from tasks.options import Answers, Engine, Groups, Places, Rows, config_of, takes
+from tasks.interrupt import STOPPING, Interrupted, Interrupter
+from tasks.options import Answers, Engine, Groups, Places, Power, Rows, config_of, takes
 from tasks.storage.layout import Layout
 
 if TYPE_CHECKING:
@@ -35,10 +32,7 @@ app = typer.Typer(
     help="Offline LLM batch inference: files in, answers in Parquet out, resumable to the token, queried in DuckDB.",
 )
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PUT_DOWN_S = 25.0
-"""The longest a run takes to be put down: the supervisor waits 20 s for the step in flight."""
-
+_RESUMABLE = ("run", "nightly")
 _USERS_MISTAKES = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 Data = Annotated[Path, typer.Option("--data", help="Root of requests, results and the DuckDB database.")]
@@ -47,7 +41,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON value
 
 
 @app.command()
-@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
+@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, power=Power, places=Places)
 def run(
     files: Annotated[
         list[str],
@@ -60,6 +54,7 @@ def run(
     answers: Answers,
     groups: Groups,
     engine: Engine,
+    power: Power,
     places: Places,
     as_json: Json = False,
 ) -> int:
@@ -75,7 +70,7 @@ def run(
     from tasks.night import run_night
     from tasks.progress import terminal_display
 
-    config = config_of(files, rows, places, answers, engine, groups)
+    config = config_of(files, rows, places, answers, engine, groups, power)
     return _conclude(run_night(config, wiring, terminal_display()), as_json)
 
 
@@ -155,12 +150,13 @@ def plan(
 
 
 @app.command()
-@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, places=Places)
+@takes(rows=Rows, answers=Answers, groups=Groups, engine=Engine, power=Power, places=Places)
 def nightly(
     rows: Rows,
     answers: Answers,
     groups: Groups,
     engine: Engine,
+    power: Power,
     places: Places,
     inbox: Annotated[
         str, typer.Option(help="Folder with one sub-folder of input files for each source; also a URL.")
@@ -179,7 +175,7 @@ def nightly(
     from tasks.progress import terminal_display
 
     night = logical_date.date() if logical_date else None
-    config = replace(config_of([inbox], rows, places, answers, engine, groups), logical_date=night)
+    config = replace(config_of([inbox], rows, places, answers, engine, groups, power), logical_date=night)
     return _conclude(run_night(config, wiring, terminal_display()), as_json)
 
 
@@ -323,44 +319,9 @@ def _print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-class _Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP came. No KeyboardInterrupt, which the command-line library keeps to itself."""
-
-
-class _Interrupter:
-    """Signal handler: the first signal puts the run down. Those that follow while it is being put down change nothing, so
-    that no second Ctrl-C breaks into it; after its longest time they count again."""
-
-    def __init__(self) -> None:
-        self._until = 0.0
-
-    def install(self) -> None:
-        """Take the signals over; under nohup SIGHUP stays ignored."""
-        for number in _STOPPING:
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self)
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if time.monotonic() < self._until:
-            return
-        self._until = time.monotonic() + _PUT_DOWN_S
-        if number == signal.SIGHUP:
-            _leave_terminal()
-        raise _Interrupted(signal.Signals(number).name)
-
-
-def _leave_terminal() -> None:
-    """The terminal is gone, and writing to it would fail: what is still said goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        if stat.S_ISCHR(os.fstat(stream).st_mode):
-            os.dup2(nowhere, stream)
-    os.close(nowhere)
-
-
 def main() -> int:
     """Entry point: turns every outcome into one clear line and an exit code."""
-    _Interrupter().install()
+    Interrupter().install()
     usage_error = typer.BadParameter.__base__ or typer.BadParameter
     try:
         arguments = sys.argv[1:] or ["--help"]
@@ -370,9 +331,11 @@ def main() -> int:
         return int(typer.main.get_command(app).main(arguments, standalone_mode=False) or 0)
     except NightbatchError as error:
         return _say(str(error), error.exit_code)
-    except _Interrupted:
-        for number in _STOPPING:  # on its way out Python gives them their default, and one more would change the exit code
+    except Interrupted:
+        for number in STOPPING:  # on its way out Python gives them their default, and one more would change the exit code
             signal.signal(number, signal.SIG_IGN)
+        if sys.argv[1:2] and sys.argv[1] not in _RESUMABLE:
+            return _say("stopped", 75)
         return _say("put down; everything generated is kept, and the same command goes on from there", 75)
     except BrokenPipeError:
         return 0

@@ -204,7 +204,7 @@ def plan(job: Job, dataset: Dataset, display: Display) -> int:
     """The plan table: every sequence of the night in order. Their number."""
     if not _is_made(job.run.plan, display):
         from tasks.group.group import ranks
-        from tasks.plan.make import sequences, write_plan
+        from tasks.plan.make import mix, sequences, write_plan
         from tasks.storage.planned import Labels, read_groups
         from tasks.storage.prompts import PromptFile
 
@@ -216,6 +216,7 @@ def plan(job: Job, dataset: Dataset, display: Display) -> int:
             labels = Labels(prompts)
         with replacing_dir(job.run.plan.parent) as folder:
             write_plan(folder / job.run.plan.name, groups, labels, planned, lambda source: job.sources[source].sampling.seed)
+            write_json(folder / job.run.mix.name, mix(groups, planned, in_flight))
             write_checksums(folder)
     return count_rows(job.run.plan)
 

@@ -20,6 +20,7 @@ from tasks.core.errors import NightbatchError, in_words
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine, Room
 from tasks.core.request import Progress, SamplingParams
+from tasks.core.step import EngineCounters
 from tasks.engine.child import Reporter, StopRequest, WatchedEngine, die_with
 from tasks.engine.echo import EchoEngine
 from tasks.engine.speed import add_speed
@@ -35,11 +36,14 @@ from tasks.journal.replay import Replay, replay_run
 from tasks.journal.writer import TokenJournal
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Run
+from tasks.storage.limit import Limit
 from tasks.storage.lock import RunLock
 from tasks.storage.parquet import read_rows
 from tasks.storage.prompts import PromptFile
 
 _log = logging.getLogger(__name__)
+_LOOK_EVERY_S = 0.02
+"""How soon a pause notices its end."""
 _COLUMNS = ("key", "request_id", "choice_index", "batch_id", "source", "predicted_tokens", "sampling", "prompt")
 
 
@@ -114,12 +118,7 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
     opened = _open_engine(spec)
     engine = opened.engine
     stop = StopRequest(supervisor_pid)
-    began = time.monotonic()
-
-    def on_step(tally: Tally, phase: str = "running") -> None:
-        seconds = time.monotonic() - began
-        report({"phase": phase, "seconds": seconds, **asdict(tally), **found}, force=phase != "running")
-
+    telling = _Telling(report, opened, found)
     if orders.probe:
         report({"phase": "admitted", "keys": []}, force=True)
         tally = answers_again(read_plan(spec.run), known.progress, engine, should_stop=lambda: bool(stop))
@@ -127,19 +126,48 @@ def _work(spec: WorkerSpec, supervisor_pid: int, report: Reporter) -> int:
         watched = WatchedEngine(engine, report)
         with _open_journal(spec) as journal:
             allowed = read_plan(spec.run, without=[*known.ended, *held])
-            work = remaining(allowed, known.progress, engine.continues_exactly)
             tally = generate(
-                work,
+                remaining(allowed, known.progress, engine.continues_exactly),
                 watched,
                 journal,
                 max_num_seqs=opened.max_num_seqs,
                 should_stop=lambda: bool(stop),
-                on_step=on_step,
+                on_step=telling.stepped,
                 room=opened.room,
+                allowed=Limit(spec.run.engine_limit(spec.engine_index)).max_num_seqs,
+                pause=telling.paused,
             )
-    on_step(tally, "stopped" if stop else "done")
+    telling.ended(tally, "stopped" if stop else "done")
     opened.keep_speed()
     return STOPPED if stop else 0
+
+
+class _Telling:
+    """What the supervisor hears while the engine works."""
+
+    def __init__(self, report: Reporter, opened: "_Opened", found: dict[str, int]) -> None:
+        self._report = report
+        self._opened = opened
+        self._found = found
+        self._began = time.monotonic()
+        self._counts = self._of(Tally())
+
+    def _of(self, tally: Tally) -> dict[str, Any]:
+        engine = asdict(self._opened.counters()) | {"max_num_seqs": self._opened.max_num_seqs}
+        return {"seconds": time.monotonic() - self._began, **asdict(tally), **self._found, **engine}
+
+    def stepped(self, tally: Tally) -> None:
+        if self._report.is_due:
+            self._counts = self._of(tally)
+            self._report({"phase": "running", **self._counts})
+
+    def paused(self) -> None:
+        """A little of a pause, in which nothing changes."""
+        self._report({"phase": "paused", **self._counts})
+        time.sleep(_LOOK_EVERY_S)
+
+    def ended(self, tally: Tally, phase: str) -> None:
+        self._report({"phase": phase, **self._of(tally)}, force=True)
 
 
 def _write_verdicts(spec: WorkerSpec, orders: Orders, known: Replay) -> None:
@@ -170,6 +198,7 @@ class _Opened:
     engine: Engine
     max_num_seqs: int
     room: Room
+    counters: Callable[[], EngineCounters]
     keep_speed: Callable[[], None] = lambda: None
 
 
@@ -177,7 +206,7 @@ def _open_engine(spec: WorkerSpec) -> _Opened:
     if spec.model.partition(":")[0] == ECHO:
         max_num_seqs = spec.engine.max_num_seqs or 64
         echo = EchoEngine(max_num_seqs, float(spec.model.partition(":")[2] or 0))
-        return _Opened(echo, max_num_seqs, Unbounded())
+        return _Opened(echo, max_num_seqs, Unbounded(), lambda: EngineCounters(echo.num_unfinished))
     from tasks.engine.vllm import VLLMEngine
 
     engine = VLLMEngine(Path(spec.model), spec.engine, dtype=spec.dtype, max_model_len=spec.max_model_len)
@@ -189,7 +218,7 @@ def _open_engine(spec: WorkerSpec) -> _Opened:
             _log.warning("the speed of the steps was not kept: %s", error)
 
     room = Unbounded() if engine.kv_shape is None else KVAdmission(engine.kv_shape)
-    return _Opened(engine, engine.max_num_seqs, room, keep_speed)
+    return _Opened(engine, engine.max_num_seqs, room, lambda: engine.counters, keep_speed)
 
 
 def read_plan(run: Run, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:

@@ -21,6 +21,21 @@ class StepLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineCounters:
+    """Where an engine stands: sequences that its last step worked on, and those that wait in it for a place. `kv_use` is the
+    share of its KV cache that sequences hold; the others count from its start: prompt tokens looked up in the prefix cache
+    and found there, sequences that lost their blocks, and prompt tokens computed."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_use: float = 0.0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+    preemptions: int = 0
+    prefilled_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class KVShape:
     """A KV cache of equal blocks, `block_size` tokens each; `num_blocks` is how many sequences may hold at once."""
 

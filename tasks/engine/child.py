@@ -55,10 +55,14 @@ class Reporter:
         self._fd = fd
         self._last = 0.0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether a report that is not forced would be written now."""
+        return time.monotonic() - self._last >= _REPORT_EVERY_S
+
     def __call__(self, report: dict[str, Any], *, force: bool = False) -> None:
-        now = time.monotonic()
-        if force or now - self._last >= _REPORT_EVERY_S:
-            self._last = self._last if force else now
+        if force or self.is_due:
+            self._last = self._last if force else time.monotonic()
             try:
                 os.write(self._fd, json.dumps(report).encode() + b"\n")
             except BrokenPipeError:

@@ -158,6 +158,9 @@ class Supervisor:
                 for key in report["keys"]:
                     self._in_flight.pop(key, None)
                 return self._config.stall_timeout_s
+            case "paused":  # all in flight is kept; its report before that counts
+                self._on_report(report)
+                return self._config.stall_timeout_s
             case "running" | "done" | "failed":
                 self._last, self._oom_kills = report, oom_kills()
         self._on_report(report)

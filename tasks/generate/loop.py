@@ -1,5 +1,7 @@
 """The hot loop: admit, step, journal, until nothing is left or somebody asks to stop.
 
+How many may run is asked before each step: fewer than there are lets some end before others begin, none is a pause.
+
 The engine is fed from our own queue, a sequence for each that ends, so that it never idles between work units; every
 token is in the journal before it is counted.
 """
@@ -41,13 +43,19 @@ def generate(
     should_stop: Callable[[], bool],
     on_step: Callable[[Tally], None],
     room: Room | None = None,
+    allowed: Callable[[], int] | None = None,
+    pause: Callable[[], None] = lambda: None,
 ) -> Tally:
     """Run all work, at most `max_num_seqs` at once and no more than there is `room` for. When asked to stop it returns after
-    the step in flight."""
+    the step in flight. `allowed` says how many may run at this moment; at 0 no step is made, and `pause` waits a little."""
     tally, room = Tally(), room or Unbounded()
     waiting = Ahead(work, lambda work: room.expected_tokens(work.sequence))
     while not should_stop():
-        _admit(waiting, engine, journal, max_num_seqs, room, tally)
+        most = max_num_seqs if allowed is None else min(max_num_seqs, allowed())
+        if most == 0 and (engine.num_unfinished or waiting.peek() is not None):
+            pause()
+            continue
+        _admit(waiting, engine, journal, most, room, tally)
         if engine.num_unfinished == 0:
             break
         outputs = engine.step()

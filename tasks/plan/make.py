@@ -16,13 +16,12 @@ from tasks.core.errors import DamageError
 from tasks.core.request import SamplingParams, derived_seed, is_sampled
 from tasks.plan.batches import Batches, Rows, batches, buckets
 from tasks.plan.blend import blended_order
+from tasks.plan.mix import PREFILL_STEPS, prefill_shares
 from tasks.plan.tail import full_rate, tail_order
 from tasks.plan.turns import in_turns
 from tasks.storage.planned import GroupTable, Labels, plan_writer
 
 _AT_ONCE = 1 << 16
-_PREFILL_STEPS = 1 / 512
-"""What a prompt token costs, in steps of a full engine: between a 300th on the CPU and a 1,000th on large GPUs."""
 _SOME_SEED = 0x5EED_5EED_5EED
 
 Ints = NDArray[np.int64]
@@ -79,6 +78,14 @@ def sequences(
     return Sequences(kept[row][last], choice[last].astype(np.int32), np.repeat(batch, times)[last])
 
 
+def mix(groups: GroupTable, planned: Sequences, num_in_flight: int) -> list[float]:
+    """The share of prefill along the plan; see mix.py."""
+    row = planned.row
+    prefill = np.where(planned.choice > 0, 0, groups.prompt_tokens[row] - groups.shared_tokens[row])
+    known = groups.predicted_tokens[row]
+    return prefill_shares(prefill.astype(np.int64), np.where(known >= 0, known, groups.max_tokens[row]), num_in_flight)
+
+
 def _blended(rows: Rows, units: Batches, in_order: Ints, urgency: NDArray[np.int32]) -> Ints:
     """The units with their prefill and their decode mixed, those of each urgency among themselves."""
     prefill = np.add.reduceat((rows.num_prompt - rows.shared)[units.order], units.begins[:-1])[in_order]
@@ -101,7 +108,7 @@ def _with_full_end(rows: Rows, row: Ints, choice: Ints, urgency: NDArray[np.int3
     known = rows.predicted[moved] >= 0
     predicted, upper = (np.where(known, of[moved], np.nan) for of in (rows.predicted, rows.upper))
     cost, duration = full_rate(
-        prefill, predicted, upper, num_in_flight=num_in_flight, prefill_token_s=_PREFILL_STEPS, step_s=1.0
+        prefill, predicted, upper, num_in_flight=num_in_flight, prefill_token_s=PREFILL_STEPS, step_s=1.0
     )
     return np.append(np.arange(begin), begin + tail_order(cost, duration))
 

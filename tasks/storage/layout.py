@@ -96,6 +96,11 @@ class Run:
         return self.home / "plan" / PART
 
     @property
+    def mix(self) -> Path:
+        """The share of prefill along the plan."""
+        return self.home / "plan" / "mix.json"
+
+    @property
     def results(self) -> Path:
         return self.home / "results"
 
@@ -125,6 +130,10 @@ class Run:
 
     def engine_spec(self, engine: int) -> Path:
         return self.journals / f"engine-{engine}.json"
+
+    def engine_limit(self, engine: int) -> Path:
+        """How many sequences it may run now."""
+        return self.journals / f"engine-{engine}.limit"
 
     def engine_orders(self, engine: int) -> Path:
         return self.journals / f"engine-{engine}.orders.json"

@@ -64,6 +64,52 @@ def test_everything_is_answered_within_the_limit(tmp_path: Path, make_sequence: 
     assert answers(tmp_path).keys() == {sequence.key for sequence in plan}
 
 
+def test_what_is_allowed_changes_between_steps(tmp_path: Path, make_sequence: MakeSequence) -> None:
+    """A lower limit lets those in flight end before others begin, none is a pause without a step, and all is answered."""
+    plan = [make_sequence(f"s{i}", prompt=(i,), max_tokens=9) for i in range(12)]
+    limits = iter([6] * 3 + [0] * 5 + [2] * 30)
+    in_flight, pauses = [], []
+
+    class Watched(EchoEngine):
+        def step(self):  # type: ignore[no-untyped-def]
+            in_flight.append(self.num_unfinished)
+            return super().step()
+
+    with TokenJournal(tmp_path, 0, RUN) as journal:
+        tally = generate(
+            remaining(plan, {}, lambda sampling: True),
+            Watched(),
+            journal,
+            max_num_seqs=8,
+            should_stop=lambda: False,
+            on_step=lambda tally: None,
+            allowed=lambda: next(limits, 2),
+            pause=lambda: pauses.append(len(in_flight)),
+        )
+    assert tally.finished == 12
+    assert pauses == [3] * 5
+    assert in_flight[:3] == [6] * 3
+    assert max(in_flight[12:]) == 2
+    assert len(answers(tmp_path)) == 12
+
+
+def test_a_pause_ends_when_asked_to_stop(tmp_path: Path, make_sequence: MakeSequence) -> None:
+    """While nothing may run, a request to stop is heard."""
+    asked: list[int] = []
+    with TokenJournal(tmp_path, 0, RUN) as journal:
+        tally = generate(
+            remaining([make_sequence("a")], {}, lambda sampling: True),
+            EchoEngine(),
+            journal,
+            max_num_seqs=8,
+            should_stop=lambda: len(asked) > 3,
+            on_step=lambda tally: None,
+            allowed=lambda: 0,
+            pause=lambda: asked.append(1),
+        )
+    assert (tally.steps, len(asked)) == (0, 4)
+
+
 def test_stopped_after_any_step_and_resumed_gives_the_same_answers(tmp_path: Path, make_sequence: MakeSequence) -> None:
     """Put down after each number of steps and started again, the answers equal an undisturbed run's."""
     plan = [make_sequence(f"s{i}", prompt=(i, 1), max_tokens=12) for i in range(6)]

@@ -1,0 +1,28 @@
+"""How much of the work ahead is prefill."""
+
+import numpy as np
+import pytest
+
+from tasks.plan.mix import PREFILL_STEPS, prefill_shares, share_ahead
+
+
+def test_shares_are_of_the_engines_time() -> None:
+    """Prompts count in steps by their tokens, answers by their tokens over what is in flight."""
+    prefill = np.array([512, 512, 0, 5120], np.int64)
+    output = np.array([10, 10, 10, 0], np.int64)
+    assert prefill_shares(prefill, output, 10, num_slices=4) == pytest.approx([0.5, 0.5, 0.0, 1.0])
+    assert prefill_shares(prefill, output, 10, num_slices=2) == pytest.approx([0.5, 10 / 11], abs=1e-4)
+    assert pytest.approx(1 / 512) == PREFILL_STEPS
+
+
+def test_fewer_sequences_than_slices() -> None:
+    """Each sequence is a slice, and no sequences have none."""
+    assert prefill_shares(np.array([512]), np.array([1]), 1) == [0.5]
+    assert prefill_shares(np.empty(0, np.int64), np.empty(0, np.int64), 8) == []
+    assert share_ahead([], 0.0, 0.1) is None
+
+
+@pytest.mark.parametrize(("begun", "ahead", "mean"), [(0.0, 0.25, 0.0), (0.25, 0.5, 0.75), (0.9, 0.5, 0.2), (1.0, 0.0, 0.2)])
+def test_what_is_ahead(begun: float, ahead: float, mean: float) -> None:
+    """The slices from here on over the given stretch; at the end the last one."""
+    assert share_ahead([0.0, 0.5, 1.0, 0.2], begun, ahead) == pytest.approx(mean)
