@@ -7,23 +7,26 @@ for the scheduler itself (vLLM 0.32, in-process) and adds up what passes by: a f
 
 from typing import Any
 
-from tasks.core.step import EngineCounters
+from tasks.core.counters import EngineCounters
 
 
 class StepCounts:
-    """Stands between an engine core and its scheduler's `schedule` and `make_stats`; the scheduler's statistics must be on,
-    or nothing is known of the prefix cache."""
+    """Stands between an engine core and its scheduler's `schedule` and `make_stats`; with the scheduler's statistics off,
+    there is nothing known of the prefix cache."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
         self._schedule, self._make_stats = scheduler.schedule, scheduler.make_stats
         scheduler.schedule, scheduler.make_stats = self._scheduled, self._made_stats
-        self._prefilled = self._preemptions = self._queries = self._hits = 0
+        self._steps = self._prefilled = self._preemptions = 0
+        self._queries: int | None = None
+        self._hits: int | None = None
 
     def counters(self) -> EngineCounters:
-        """Where the engine stands."""
+        """All but tokens generated, which the loop counts, and the engine's life, which its supervisor knows."""
         running, waiting = self._scheduler.get_request_counts()
         return EngineCounters(
+            steps=self._steps,
             running=running,
             waiting=waiting,
             kv_use=float(self._scheduler.kv_cache_manager.usage),
@@ -36,6 +39,7 @@ class StepCounts:
     def _scheduled(self, *arguments: Any, **named: Any) -> Any:
         output = self._schedule(*arguments, **named)
         if output.total_num_scheduled_tokens:
+            self._steps += 1
             self._prefilled += output.total_num_scheduled_tokens - _num_decodes(output)
             self._preemptions += len(output.preempted_req_ids or ())
         return output
@@ -43,8 +47,8 @@ class StepCounts:
     def _made_stats(self, *arguments: Any, **named: Any) -> Any:
         stats = self._make_stats(*arguments, **named)
         if stats is not None:
-            self._queries += stats.prefix_cache_stats.queries
-            self._hits += stats.prefix_cache_stats.hits
+            self._queries = (self._queries or 0) + stats.prefix_cache_stats.queries
+            self._hits = (self._hits or 0) + stats.prefix_cache_stats.hits
         return stats
 
 

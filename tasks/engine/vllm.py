@@ -22,10 +22,11 @@ from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from tasks.core.config import EngineConfig
+from tasks.core.counters import EngineCounters
 from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
-from tasks.core.step import EngineCounters, KVShape, StepLoad
+from tasks.core.step import KVShape, StepLoad
 from tasks.engine.counting import StepCounts
 from tasks.engine.defaults import CPU_DEFAULTS, given_settings
 from tasks.engine.grammar import advance_grammar
@@ -98,16 +99,15 @@ class VLLMEngine:
             reserve_full_isl=bool(scheduling.scheduler_reserve_full_isl),
         )
 
+    def counters(self) -> EngineCounters:
+        """What telemetry has of an engine, but for its life and the tokens generated."""
+        return self._counts.counters()
+
     def cache_counters(self) -> CacheCounters:
         """What the prefix cache was asked for and gave, and how often a sequence lost its blocks."""
         values = {metric.name: metric.value for metric in self._metrics() if hasattr(metric, "value")}
         names = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
         return CacheCounters(*(int(values[f"vllm:{name}"]) for name in names))
-
-    @property
-    def counters(self) -> EngineCounters:
-        """Where it stands now."""
-        return self._counts.counters()
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks. Raises ValueError while a sequence holds some."""

@@ -1,7 +1,7 @@
 """Questions to the NVIDIA driver: an answer, None for what this card or driver does not say, or one of two errors.
 
-NVML's errors end here. What a card does not support is asked once and remembered; why something is None, `reasons` says by
-the name of what was asked for. Codes and their meanings are those of nvml.h.
+NVML's errors end here. What a card does not support is asked once and remembered; `reasons` says by the name of what was
+asked for why the last question without an answer had none. Codes and their meanings are those of nvml.h.
 """
 
 from collections.abc import Callable
@@ -76,12 +76,10 @@ class Driver:
         if (what, function) in self._never:
             return None
         try:
-            answer = of(getattr(self.nvml, function)(*arguments))
+            return of(getattr(self.nvml, function)(*arguments))
         except self.nvml.NVMLError as error:
             self.missing(what, error.value, function)
             return None
-        self.reasons.pop(what, None)
-        return answer
 
     def missing(self, what: str, code: int, function: str) -> bool:
         """Note that there is no answer, and why; whether there never will be. Raises as `ask`."""

@@ -24,6 +24,7 @@ class Activities:
         self._driver, self._handle = driver, handle
         self._samples: list[Any] = []
         self._at_s: float | None = None
+        self._last: dict[str, Any] = {}
         is_offered = driver.ask(_WHAT, "nvmlGpmQueryDeviceSupport", handle, of=lambda answer: answer.isSupportedDevice)
         if is_offered:
             self._allocate()
@@ -33,15 +34,17 @@ class Activities:
             driver.reasons.update(dict.fromkeys(METRICS, driver.reasons[_WHAT]))
 
     def read(self, now_s: float) -> dict[str, Any]:
-        """The activities since the reading before, by their names in Sample; nothing the first time, or too soon."""
-        if not self._samples or (self._at_s is not None and now_s - self._at_s <= MIN_INTERVAL_S):
-            return {}
+        """The activities since the reading before, by their names in Sample: nothing the first time, and those of the
+        reading before if it is too soon for new ones."""
+        if not self._samples or (self._at_s is not None and now_s - self._at_s < MIN_INTERVAL_S):
+            return self._last
         before, now = self._samples
         if self._driver.ask(_WHAT, "nvmlGpmSampleGet", self._handle, now) is None:
             return {}
         self._samples = [now, before]
-        is_first, self._at_s = self._at_s is None, now_s
-        return {} if is_first else self._between(before, now)
+        self._last = {} if self._at_s is None else self._between(before, now)
+        self._at_s = now_s
+        return self._last
 
     def close(self) -> None:
         for sample in self._samples:

@@ -6,6 +6,7 @@ this process is. Invariant: nothing but CardLostError and CardError comes throug
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,7 +69,7 @@ class NvmlDevice:
             self._begin(uuid, read_rights() if rights is None else rights)
         except BaseException:
             self._is_open = False
-            self._driver.call("nvmlShutdown")
+            pynvml.nvmlShutdown()
             raise
 
     def _begin(self, uuid: str, rights: Rights) -> None:
@@ -147,15 +148,13 @@ class NvmlDevice:
         self._set("nvmlDeviceResetGpuLockedClocks", "any clock")
 
     def close(self) -> None:
-        """Leave the driver; what was set stays set."""
+        """Leave the driver; what was set stays set. A driver that does not let go is left with what it holds."""
         if not self._is_open:
             return
         self._is_open = False
-        try:
-            self._activities.close()
-            self._readings.close()
-        finally:
-            self._driver.call("nvmlShutdown")
+        for leave in (self._activities.close, self._readings.close, pynvml.nvmlShutdown):
+            with suppress(CardError, CardLostError, pynvml.NVMLError):
+                leave()
 
     def _set(self, function: str, wanted: str, *arguments: Any) -> None:
         try:

@@ -52,8 +52,9 @@ class Plant:
     """Simulated cards, `len(parameters)` of them. Arrays have shape (plants,).
 
     To be set from outside, before a step: `limit_w` (the enforced power limit), `lock` (the highest clock allowed, as a
-    share of the card's highest), `prefill` (share of time in prompts), `sequences` (share of the full batch that runs; 0
-    is idle), `inlet_c`, and `fan` (resistance to the air, 1 is as built). Read: everything else.
+    share of the card's highest), `prefill` (share of time in prompts), `sequences` (share of the full batch that there
+    are; 0 is idle), `bound` (share of it that may run), `inlet_c`, `fan` (resistance to the air, 1 is as built), and
+    `clock_share` (how much of its way the clock goes in a step). Read: everything else.
     """
 
     def __init__(self, parameters: Sequence[PlantParameters], inlet_c: float | Floats = 25.0) -> None:
@@ -67,7 +68,8 @@ class Plant:
         self.has_memory_sensor = np.array([one.memory_max_c is not None for one in parameters])
         self._memory_max_c = np.where(self.has_memory_sensor, self._of["memory_max_c"], np.inf)
         self.limit_w, self.lock = self._of["default_w"].copy(), np.ones(count)
-        self.prefill, self.sequences = np.zeros(count), np.zeros(count)
+        self.prefill, self.sequences, self.bound = np.zeros(count), np.zeros(count), np.ones(count)
+        self.clock_share = np.full(count, 1 - np.exp(-DT_S / CAP_LAG_S))
         self.inlet_c, self.fan = np.full(count, 1.0) * inlet_c, np.ones(count)
         self.min_clock = self._of["min_mhz"] / self._of["max_mhz"]
         self._thermal_clock, self._hot = np.ones(count), np.zeros(count, bool)
@@ -95,6 +97,11 @@ class Plant:
         return mhz
 
     @property
+    def running(self) -> Floats:
+        """Sequences in flight, as a share of the full batch."""
+        return np.minimum(self.sequences, self.bound)
+
+    @property
     def utilization(self) -> Floats:
         """Share of the full batch's rate that the sequences allow, over the phases."""
         prefill, decode = self._fills()
@@ -113,10 +120,10 @@ class Plant:
 
     def step(self) -> None:
         """0.1 s. A card that has fallen off the bus does not work and draws nothing that it would tell."""
-        busy = (self.sequences > 0) & ~self.lost
+        busy = (self.running > 0) & ~self.lost
         capped, held = self._clock_limits()
         target = np.where(busy, np.minimum(capped, held), self.min_clock)
-        self.clock = self.clock + (target - self.clock) * (1 - np.exp(-DT_S / CAP_LAG_S))
+        self.clock = self.clock + (target - self.clock) * self.clock_share
         self.power_w = np.where(self.lost, 0.0, self.power(self.clock))
         self._work(busy, capped)
         self._heat()
@@ -133,12 +140,12 @@ class Plant:
         """Shares of the full batch's rate in prefill and in decode that so many sequences reach. A decode step reads the
         weights once and each sequence's keys and values: its time is `weights_share` and the rest times the sequences (8B
         model in bf16: 16 GB against 33 GB for 256 sequences of 1,000 tokens). A few long prompts fill a prefill step."""
-        weights = self._of["weights_share"]
-        decode = self.sequences / (weights + (1 - weights) * self.sequences)
-        return np.minimum(1, self.sequences / _FULL_BATCH_PREFILL), decode
+        weights, running = self._of["weights_share"], self.running
+        decode = running / (weights + (1 - weights) * running)
+        return np.minimum(1, running / _FULL_BATCH_PREFILL), decode
 
     def _power_terms(self) -> tuple[Floats, Floats, Floats]:
-        of, busy = self._of, self.sequences > 0
+        of, busy = self._of, self.running > 0
         utilization, prefill = self.utilization, self.prefill
         leak = of["leak_share"] * of["default_w"] * np.exp(0.012 * (self.die_c - 60))
         memory = prefill * of["prefill_memory_share"] + (1 - prefill) * of["decode_memory_share"]
@@ -179,20 +186,35 @@ class Plant:
         self.prefill_work = self.prefill_work + rate * self.prefill * prefill * prompts
         self.decode_work = self.decode_work + rate * (1 - self.prefill) * decode * answers
 
-    def _heat(self) -> None:
-        """The two-pole model, by the trapezoidal rule; memory over the heatsink by its traffic, first order."""
+    def power_to_reach(self, die_c: Floats) -> Floats:
+        """W that take the die to such a temperature by the end of the next step: what only the omniscient know."""
+        a, b, c, capacity = self._conductances()
+        wanted = die_c * ((1 + a) * (1 + b + c) - a * b)
+        die, sink = self.die_c, self.sink_c
+        right_sink = sink + b * (die - sink) - c * (sink - 2 * self.inlet_c)
+        right_die = (wanted - a * right_sink) / (1 + b + c)
+        watts: Floats = (right_die - die + a * (die - sink)) * capacity / DT_S
+        return watts
+
+    def _conductances(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Of half a step: die to sink per die's capacity, and per sink's, sink to air per sink's; and the die's capacity."""
         of = self._of
         inward, outward = 1 / of["die_r"], 1 / (of["sink_r"] * self.fan)
         die_capacity, sink_capacity = of["die_tau_s"] / of["die_r"], of["sink_tau_s"] / of["sink_r"]
-        a, b = DT_S / 2 * inward / die_capacity, DT_S / 2 * inward / sink_capacity
-        c = DT_S / 2 * outward / sink_capacity
+        half = DT_S / 2
+        return half * inward / die_capacity, half * inward / sink_capacity, half * outward / sink_capacity, die_capacity
+
+    def _heat(self) -> None:
+        """The two-pole model, by the trapezoidal rule; memory over the heatsink by its traffic, first order."""
+        of = self._of
+        a, b, c, die_capacity = self._conductances()
         die, sink = self.die_c, self.sink_c
         right_die = die - a * (die - sink) + DT_S * self.power_w / die_capacity
         right_sink = sink + b * (die - sink) - c * (sink - 2 * self.inlet_c)
         determinant = (1 + a) * (1 + b + c) - a * b
         self.die_c = (right_die * (1 + b + c) + a * right_sink) / determinant
         self.sink_c = ((1 + a) * right_sink + b * right_die) / determinant
-        traffic = (self.sequences > 0) * (1 - 0.5 * self.prefill) * ~self.lost
+        traffic = (self.running > 0) * (1 - 0.5 * self.prefill) * ~self.lost
         target = self.sink_c + of["memory_rise_c"] * traffic
         self.memory_c = self.memory_c + (target - self.memory_c) * (1 - np.exp(-DT_S / of["memory_tau_s"]))
 

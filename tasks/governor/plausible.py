@@ -46,6 +46,8 @@ class Plausible:
         for name in self._rises:
             if (value := getattr(sample, name)) is not None and not self._is_rising(name, value, sample.time_s):
                 reasons[name] = f"{value:g} after {self._bases[name][1]:g} is not how a counter rises"
+        if "memory_temperature_c" in reasons and sample.memory_margin_c is not None:
+            reasons["memory_margin_c"] = f"memory_temperature_c {reasons['memory_temperature_c']}"
         self.reasons = reasons
         gone: dict[str, Any] = dict.fromkeys(reasons)
         return replace(sample, **gone) if gone else sample

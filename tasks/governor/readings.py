@@ -84,7 +84,6 @@ class Readings:
         if found is None:
             gpu = self._driver.nvml.NVML_TEMPERATURE_GPU
             found = self._driver.call("nvmlDeviceGetTemperature", self._handle, gpu)
-            self._driver.reasons.pop("temperature_c", None)
         return float(found)
 
     def margin(self) -> float | None:
@@ -160,6 +159,8 @@ class Readings:
     def xid(self) -> int | None:
         """The last error that the driver has reported since the reading before."""
         last = None
+        if self._events is not None:
+            self._driver.reasons.pop("xid", None)
         for _ in range(MAX_XIDS if self._events is not None else 0):
             try:
                 event = self._driver.nvml.nvmlEventSetWait_v2(self._events, 0)
@@ -191,8 +192,6 @@ class Readings:
                 self._driver.missing("nvlinks_active", error.value, "nvmlDeviceGetNvLinkState")
                 self._num_nvlinks = link
                 break
-        if states:
-            self._driver.reasons.pop("nvlinks_active", None)
         return sum(states) if states else None
 
     def _ecc_errors(self) -> int | None:

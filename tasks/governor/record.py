@@ -7,13 +7,14 @@ in the kernel's hands a moment later and survives SIGKILL; see tasks/storage/ser
 import logging
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+from tasks.core.counters import EngineCounters
 from tasks.governor.sample import Card, Sample, Throttle
 from tasks.governor.setting import Setting
 from tasks.storage.layout import Run
@@ -26,10 +27,7 @@ _MAX_WAITING = 8192
 """Rows that may wait for the disk, some 8 MB; more are dropped and counted."""
 _CLOSE_S = 10.0
 _NO_SAMPLE = dict.fromkeys(field.name for field in fields(Sample))
-_COUNTERS = (
-    *("life", "steps", "running", "waiting", "kv_use", "prefix_queries", "prefix_hits", "preemptions"),
-    *("prefilled_tokens", "generated_tokens"),
-)
+_NO_COUNTERS = dict.fromkeys(field.name for field in fields(EngineCounters))
 
 
 def session_name(began: datetime, engine: int, pid: int) -> str:
@@ -64,13 +62,9 @@ class Recorder:
         sample: Sample | None = None,
         setting: Setting | None = None,
         state: str | None = None,
-        counters: Mapping[str, Any] | None = None,
+        counters: EngineCounters | None = None,
     ) -> None:
-        """One row: a moment by the wall clock and by the monotonic one, and what is known of it. Never waits.
-
-        `counters` is the engine's last report, of which the table has what it has a column for; `life` in it is how often
-        the engine was started in this session before, as its other counters begin anew with each start.
-        """
+        """One row: a moment by the wall clock and by the monotonic one, and what is known of it. Never waits."""
         row = self._told | row_of(time, time_s, card, sample, setting, state, counters)
         try:
             self._rows.put_nowait((row, time_s))
@@ -111,7 +105,7 @@ def row_of(
     sample: Sample | None,
     setting: Setting | None,
     state: str | None,
-    counters: Mapping[str, Any] | None,
+    counters: EngineCounters | None,
 ) -> dict[str, Any]:
     """A row of the table without the names of its run and session. `time_s` is the sample's own where there is one."""
     return {
@@ -126,17 +120,14 @@ def row_of(
         "set_max_num_seqs": setting and setting.max_num_seqs,
         "state": state,
         "reason": (setting and setting.reason) or None,
-        **{name: None if counters is None else _finite(counters.get(name)) for name in _COUNTERS},
+        **(_fields(counters) if counters else _NO_COUNTERS),
     }
 
 
-def _fields(of: Sample) -> dict[str, Any]:
-    return {name: _finite(getattr(of, name)) for name in of.__slots__}
-
-
-def _finite(value: Any) -> Any:
+def _fields(of: Sample | EngineCounters) -> dict[str, Any]:
     """What is not a number is no reading: in a table it would be the largest one."""
-    return None if isinstance(value, float) and not isfinite(value) else value
+    values = {name: getattr(of, name) for name in of.__slots__}
+    return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}
 
 
 def throttle_names(throttle: Throttle) -> Sequence[str]:

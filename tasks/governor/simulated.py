@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tasks.governor.cards import PlantParameters
 from tasks.governor.device import CardError, CardLostError
 from tasks.governor.events import Event, Kind, Surroundings
-from tasks.governor.plant import DT_S, Plant
+from tasks.governor.plant import DT_S, Floats, Plant
 from tasks.governor.sample import Card, Sample, Throttle
 
 _NOT_ALLOWED = "setting needs root (NVML: NoPermission)"
@@ -101,7 +101,7 @@ class MachineRoom:
         parameters: Sequence[PlantParameters],
         events: Sequence[Sequence[Event]] | None = None,
         *,
-        inlet_c: float = 25.0,
+        inlet_c: float | Floats = 25.0,
         seed: int = 0,
         persistence: bool = True,
     ) -> None:
@@ -110,7 +110,8 @@ class MachineRoom:
         self._surroundings = Surroundings(self.plant, all_events)
         self.boards = [Board(self.plant, at, own, seed, persistence=persistence) for at, own in enumerate(all_events)]
         self._moved = [board for board in self.boards if board.events]
-        self._surroundings.apply()
+        self._begun = -1
+        self.begin_step()
 
     @property
     def now_s(self) -> float:
@@ -119,10 +120,17 @@ class MachineRoom:
     def advance(self, seconds: float) -> None:
         """Whole steps of 0.1 s; the air and the load change at their beginning."""
         for _ in range(round(seconds / DT_S)):
-            self._surroundings.apply()
-            for board in self._moved:
-                board.tick()
+            self.begin_step()
             self.plant.step()
+
+    def begin_step(self) -> None:
+        """Let happen what is due by now; once a step."""
+        if self._begun == self.plant.steps:
+            return
+        self._begun = self.plant.steps
+        self._surroundings.apply()
+        for board in self._moved:
+            board.tick()
 
 
 class SimulatedDevice:
@@ -231,7 +239,7 @@ def _sample(board: Board, now_s: float) -> Sample:
     plant, at, of = board.plant, board.index, board.parameters
     reading = plant.sensors.reading(at)
     temperature, memory = reading.temperature_c, reading.memory_c
-    running, prefill = bool(plant.sequences[at] > 0), float(plant.prefill[at])
+    running, prefill = bool(plant.sequences[at] > 0 and plant.bound[at] > 0), float(plant.prefill[at])
     busy = float(plant.utilization[at]) if of.activities else 0.0
     return Sample(
         time_s=now_s,
@@ -241,7 +249,7 @@ def _sample(board: Board, now_s: float) -> Sample:
         memory_margin_c=of.memory_max_c - memory if of.memory_max_c is not None else None,
         power_w=round(reading.power_w, 3),
         energy_j=round(reading.energy_j, 3),
-        sm_clock_mhz=int(plant.clock[at] * of.max_mhz + 1e-6) // 15 * 15,
+        sm_clock_mhz=round(float(plant.clock[at]) * of.max_mhz / 15) * 15,
         memory_clock_mhz=None,
         requested_w=board.requested_w,
         enforced_w=board.enforced_w,

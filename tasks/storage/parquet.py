@@ -189,7 +189,7 @@ TELEMETRY = pa.schema(
     ]
 )
 """A card at one moment, what the governor had set, and the engine's counters since the start of its life; a row without a
-card where a machine has none. Names and units are those of Sample, Setting (with set_), EngineCounters and Tally."""
+card where a machine has none. Names and units are those of Sample, Setting (with set_) and EngineCounters."""
 
 _ROWS_PER_GROUP = 4096
 _VALUES_PER_GROUP = 8_000_000

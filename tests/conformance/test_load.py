@@ -45,18 +45,21 @@ def test_the_load_of_each_step_is_what_was_scheduled(vllm_engine: Any) -> None:
 def test_counters_are_those_of_the_steps(vllm_engine: Any) -> None:
     """What is counted beside the scheduler is what vLLM's own metrics and the steps' loads add up to."""
     vllm_engine.reset_prefix_cache()
-    began, of_cache, prefilled = vllm_engine.counters, vllm_engine.cache_counters(), 0
+    began, of_cache, prefilled, steps = vllm_engine.counters(), vllm_engine.cache_counters(), 0, 0
     first, second = sequences("count", [70, 50])
     for sequence in (first, second, replace(first, key=first.key + 9)):
         vllm_engine.add_request(sequence, ())
+    vllm_engine.step()
+    steps, prefilled = steps + 1, prefilled + vllm_engine.last_load.prefill_tokens
+    now = vllm_engine.counters()
+    assert (now.running + now.waiting, now.kv_use > 0) == (3, True)
     while vllm_engine.num_unfinished:
         vllm_engine.step()
-        prefilled += vllm_engine.last_load.prefill_tokens
-        now = vllm_engine.counters
-        assert now.running + now.waiting == vllm_engine.num_unfinished
-        assert (now.kv_use > 0) == bool(vllm_engine.num_unfinished)
-    ended, cache = vllm_engine.counters, vllm_engine.cache_counters()
+        steps, prefilled = steps + 1, prefilled + vllm_engine.last_load.prefill_tokens
+    ended, cache = vllm_engine.counters(), vllm_engine.cache_counters()
+    assert (ended.running, ended.waiting) == (0, 0)
     assert ended.prefilled_tokens - began.prefilled_tokens == prefilled
+    assert steps - 1 <= ended.steps - began.steps <= steps
     assert ended.prefix_queries - began.prefix_queries == cache.queried - of_cache.queried >= 190
     assert ended.prefix_hits - began.prefix_hits == cache.hit - of_cache.hit
     assert ended.preemptions - began.preemptions == cache.preemptions - of_cache.preemptions

@@ -40,7 +40,7 @@ from typing import Any
 
 MAGIC = 0x6C6D766E
 VERSION = 1
-NUM_CALLS = 4096
+NUM_CALLS = 65536
 
 _INTEGERS_OF_CARD = {
     "identity": (

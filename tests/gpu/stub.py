@@ -73,7 +73,8 @@ class CompilerMissingError(Exception):
 
 
 def build(folder: Path, without: Sequence[str] = ()) -> Path:
-    """The library in the folder; an old driver's has not the functions `without`. Raises CompilerMissingError."""
+    """The library in the folder; an old driver's has not the functions `without`. It has no SONAME: a process that has
+    loaded it by its path can still find a real one by its name. Raises CompilerMissingError."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise CompilerMissingError("no C compiler (cc) to build the stub driver with")
@@ -81,7 +82,7 @@ def build(folder: Path, without: Sequence[str] = ()) -> Path:
     (folder / "layout.h").write_text(header())
     hidden = "".join(f"{name}; " for name in without)
     (folder / "symbols").write_text("{ global: nvml*; local: " + hidden + "*; };\n")
-    command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{folder}", f"-Wl,-soname,{NAME}"]
+    command = [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{folder}"]
     command += [f"-Wl,--version-script={folder / 'symbols'}", "-o", str(folder / NAME), str(SOURCE)]
     subprocess.run(command, check=True)
     return folder / NAME

@@ -188,7 +188,7 @@ def test_garbage_with_success(stub: "Stub", device: NvmlDevice) -> None:
 
 
 def test_activities_come_with_the_second_reading(stub: "Stub", device: NvmlDevice, clock: Clock) -> None:
-    """As shares of the time between two readings that are far enough apart; too near each other there are none."""
+    """As shares of the time between two readings; when they are too near each other, those of the one before."""
     assert device.read().sm_activity is None
     card = stub.card
     card.time_ns, card.sm_ns, card.dram_ns, card.tensor_ns = 10**9, 9 * 10**8, 5 * 10**8, 25 * 10**7
@@ -198,6 +198,8 @@ def test_activities_come_with_the_second_reading(stub: "Stub", device: NvmlDevic
     sample = device.read()
     assert (sample.sm_activity, sample.dram_activity, sample.tensor_activity) == (0.9, 0.5, 0.25)
     card.time_ns += 10**9
+    clock.now_s += 0.05
+    assert device.read().sm_activity == 0.9
     clock.now_s += 1
     assert device.read().sm_activity == 0
 
@@ -218,6 +220,9 @@ def test_errors_that_the_driver_reports(stub: "Stub", device: NvmlDevice) -> Non
     stub.xid(31)
     stub.xid(79)
     assert [device.read().xid, device.read().xid] == [79, None]
+    stub.fault("EventSetWait_v2", pynvml.NVML_ERROR_UNKNOWN, times=1)
+    assert (device.read().xid, list(device.reasons)) == (None, ["xid"])
+    assert (device.read().xid, device.reasons) == (None, {})
 
 
 def test_no_right_to_watch_for_errors(open_card: Any, stub: "Stub") -> None:

@@ -3,8 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from tasks.core.step import EngineCounters
+from tasks.core.counters import EngineCounters
 from tasks.engine.counting import StepCounts
+from tasks.engine.echo import EchoEngine
 
 
 class Scheduler:
@@ -37,7 +38,7 @@ def output(scheduled: dict[str, int], new: tuple[str, ...] = (), preempted: set[
 
 
 def test_sums() -> None:
-    """One token of a known sequence is a decode, of a new one the end of its prompt."""
+    """One token of a known sequence is a decode, of a new one the end of its prompt; an empty step is none."""
     scheduler = Scheduler()
     counts = StepCounts(scheduler)
     scheduler.outputs = [output({"a": 50, "b": 1}, ("a", "b")), output({"a": 1, "b": 1, "c": 20}, ("c",), {"d"}), output({})]
@@ -46,13 +47,23 @@ def test_sums() -> None:
     scheduler.make_stats(70, 10)
     scheduler.make_stats(30, 20)
     assert counts.counters() == EngineCounters(
-        running=3, waiting=7, kv_use=0.25, prefix_queries=100, prefix_hits=30, preemptions=1, prefilled_tokens=71
+        steps=2, running=3, waiting=7, kv_use=0.25, prefix_queries=100, prefix_hits=30, preemptions=1, prefilled_tokens=71
     )
 
 
 def test_without_statistics() -> None:
-    """A scheduler that makes none is left alone."""
+    """What the scheduler does not count is not known, and not 0."""
     scheduler = Scheduler(has_stats=False)
     counts = StepCounts(scheduler)
     assert scheduler.make_stats(1, 1) is None
-    assert counts.counters() == EngineCounters(running=3, waiting=7, kv_use=0.25)
+    assert (counts.counters().prefix_queries, counts.counters().prefix_hits, counts.counters().steps) == (None, None, 0)
+
+
+def test_the_echo_engine_has_some(make_sequence: Any) -> None:
+    """Its steps and what runs and waits in it; of a cache it knows nothing."""
+    engine = EchoEngine(max_num_seqs=2)
+    for name in "abc":
+        engine.add_request(make_sequence(name), ())
+    assert engine.counters() == EngineCounters(steps=0, running=2, waiting=1)
+    engine.step()
+    assert engine.counters().steps == 1

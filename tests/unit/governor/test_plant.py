@@ -23,7 +23,7 @@ def running(card: PlantParameters, prefill: float = 1.0, inlet_c: float = 25.0) 
 def test_it_settles_where_the_resistances_say(name: str) -> None:
     """In the long run the die is at inlet + power * (both resistances), and the heatsink by its own."""
     plant = running(CARDS[name], prefill=0.0)
-    plant.run(1500)
+    plant.run(500)
     assert plant.die_c[0] == pytest.approx(25 + plant.power_w[0] * CARDS[name].steady_r, abs=0.05)
     assert plant.sink_c[0] == pytest.approx(25 + plant.power_w[0] * CARDS[name].sink_r, abs=0.05)
 
@@ -31,7 +31,7 @@ def test_it_settles_where_the_resistances_say(name: str) -> None:
 def test_a_step_of_power_moves_the_die_first_and_the_heatsink_later() -> None:
     """The answer to a step is that of the two-pole model, whose matrix exponential is worked out apart."""
     plant = running(COLD, prefill=0.0)
-    plant.run(2000)
+    plant.run(500)
     start = np.array([plant.die_c[0], plant.sink_c[0]])
     before = plant.power_w[0]
     plant.prefill[:] = 1.0
@@ -230,3 +230,24 @@ def test_random_cards_differ_by_at_most_the_spread() -> None:
     ratios = np.array([one.die_r / H100.die_r for one in many])
     assert ratios.min() < 0.65 and ratios.max() > 1.35 and ratios.min() >= 0.6 and ratios.max() <= 1.4
     assert all(0 < one.decode_mu < 1 and one.v_knee < 0.8 and one.default_w == 700 for one in many)
+
+
+def test_the_power_that_holds_a_temperature_is_known() -> None:
+    """Drawing what `power_to_reach` says takes the die there in one step, and keeps it there."""
+    plant = running(H100)
+    plant.clock_share[:] = 1.0
+    plant.run(40)
+    for _ in range(50):
+        plant.lock = plant.clock_within(plant.power_to_reach(np.array([48.0])))
+        plant.step()
+    assert plant.min_clock[0] < plant.lock[0] < 1
+    assert plant.die_c[0] == pytest.approx(48.0, abs=1e-3)
+
+
+def test_a_bound_on_sequences_is_a_pause_at_zero() -> None:
+    """With nothing allowed to run the card is as idle as with nothing to do."""
+    paused, idle = running(H100), Plant([H100])
+    paused.bound[:] = 0.0
+    paused.run(30)
+    idle.run(30)
+    assert paused.power_w[0] == idle.power_w[0] and paused.prefill_work[0] == 0

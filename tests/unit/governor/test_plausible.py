@@ -57,6 +57,13 @@ def test_what_cannot_be_is_none(name: str, value: Any) -> None:
     assert list(check.reasons) == [name]
 
 
+def test_a_margin_of_garbage_is_garbage() -> None:
+    """What was computed from a temperature goes with it."""
+    check = Plausible(CARD)
+    sample = check(replace(GOOD, memory_temperature_c=0.0, memory_margin_c=95.0))
+    assert (sample.memory_temperature_c, sample.memory_margin_c) == (None, None)
+
+
 def test_one_wrong_counter_costs_one_reading() -> None:
     """Energy that falls or runs away is no energy; the next true one is."""
     check = Plausible(CARD)

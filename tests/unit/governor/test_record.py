@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.step import EngineCounters
+from tasks.core.counters import EngineCounters
 from tasks.governor import record
 from tasks.governor.record import Recorder, row_of, session_name, take_in_telemetry, throttle_names
 from tasks.governor.sample import Card, Sample, Throttle
@@ -31,7 +31,7 @@ def rows_of(run: Run) -> list[Row]:
 def test_every_field_has_its_column() -> None:
     """Whatever a sample, an engine or a setting says has a column, and a row has exactly the table's columns."""
     assert {field.name for of in (Sample, EngineCounters) for field in fields(of)} <= {*TELEMETRY.names}
-    row = row_of(NOW, 1.0, CARD, Sample(1.0), Setting(), "nominal", {})
+    row = row_of(NOW, 1.0, CARD, Sample(1.0), Setting(), "nominal", EngineCounters())
     assert {*row, "run_id", "session", "engine"} == {*TELEMETRY.names}
     assert row_of(NOW, 1.0, None, None, None, None, None).keys() == row.keys()
 
@@ -40,7 +40,7 @@ def test_rows_come_back(run: Run) -> None:
     """A hot card, and a machine without one: what was told is in the table, and what nobody said is NULL."""
     recorder = Recorder(run, 2, "s")
     sample = Sample(11.5, temperature_c=79, power_w=300.5, throttle=Throttle.SW_THERMAL | Throttle.SW_POWER_CAP)
-    counters = {"life": 1, "steps": 10, "running": 3, "kv_use": 0.5, "generated_tokens": 30, "phase": "running"}
+    counters = EngineCounters(1, steps=10, running=3, kv_use=0.5, generated_tokens=30)
     recorder.record(
         NOW, 12.0, card=CARD, sample=sample, setting=Setting(1200, None, 8, "hot"), state="managed", counters=counters
     )

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.plan.mix import PREFILL_STEPS, prefill_shares, share_ahead
+from tasks.core.step import PREFILL_STEPS
+from tasks.plan.mix import prefill_shares
 
 
 def test_shares_are_of_the_engines_time() -> None:

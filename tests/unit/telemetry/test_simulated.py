@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.counters import EngineCounters
 from tasks.governor.cards import H100
 from tasks.governor.record import Recorder
 from tasks.governor.setting import Setting
@@ -32,7 +33,7 @@ def layout(tmp_path: Path) -> Layout:
         if second == _SECONDS // 2:
             room.plant.prefill[0], setting = 1.0, Setting(1410, None, 128, "prefill is coming")
             device.lock_clock(1410)
-        counters = {"life": 0, "steps": 10 * second, "running": 128, "generated_tokens": 1000 * second}
+        counters = EngineCounters(0, steps=10 * second, running=128, generated_tokens=1000 * second)
         now = BEGAN + timedelta(seconds=second)
         sample = device.read()
         recorder.record(now, sample.time_s, card=device.card, sample=sample, setting=setting, state="ok", counters=counters)

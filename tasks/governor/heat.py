@@ -1,0 +1,134 @@
+"""What a reading teaches about heat, power and work, and how much power heat allows after it."""
+
+from dataclasses import replace
+
+from tasks.governor import curve, deadline, thermal
+from tasks.governor.levers import FAR_C, Wish
+from tasks.governor.limits import BELOW_LINE_C, BELOW_MAX_C, Limits
+from tasks.governor.safety import Reading
+from tasks.governor.setting import Load
+from tasks.governor.state import Track
+
+CAUTION = 1.2
+"""A rise in power is thought to heat so many times more than the models say."""
+
+HOT_C, HOT_SHARE, LINE_SHARE = 1.0, 0.85, 0.70
+"""A reading so much above the set point allows such a share of the present draw; one at the line, the second share."""
+
+FENCE = 1.03
+"""The clock beside a power limit is that of so much more power: the limit is what binds."""
+
+MEMORY_NEAR_C = 12.0
+"""Memory further below its set point than this does not bind, whatever the load does within seconds."""
+
+GAP_PERIODS = 5
+"""After so long without a reading the estimate begins anew."""
+
+USUAL_PREFILL = 0.3
+"""Share of the time that goes into prompts where nobody says."""
+
+
+def learnt(track: Track, reading: Reading, load: Load, now_s: float) -> Track:
+    """With all that the reading says. A card that does not tell its power is thought to draw what it may."""
+    limits, unit = track.limits, track.limits.default_w
+    passed = reading.time_s - track.last.time_s if track.last is not None else limits.period_s
+    power = reading.power_w if reading.power_w is not None else min(track.held.power_w, unit)
+    clock = min(reading.clock_mhz / limits.top_mhz, 1.0) if reading.clock_mhz is not None and limits.top_mhz else None
+    curves, pace = track.curves, track.pace
+    if clock is not None and load.running:
+        curves = curve.refitted(curves, clock, power / unit, load.prefill)
+    if load.seconds_left is not None:
+        pace = deadline.worked(pace, load, clock, power / unit, min(passed, GAP_PERIODS * limits.period_s))
+        pace = deadline.priced(pace, curves, load, now_s, limits.top_w / unit)
+    die, memory = track.die, track.memory
+    if passed > GAP_PERIODS * limits.period_s:
+        die = memory = None
+    models = thermal.bank(unit, min(max(round(passed, 1), 0.1), GAP_PERIODS * limits.period_s))
+    die = _followed(models, die, unit, reading.temperature_c, power)
+    point, hot = limits.memory_set_point_c, reading.memory_c
+    near = point is not None and hot is not None and hot >= point - MEMORY_NEAR_C
+    memory = _followed(models, memory, unit, hot, power) if near and hot is not None else None
+    return replace(track, curves=curves, pace=pace, last=reading, die=die, memory=memory, now_s=now_s, missed=0)
+
+
+def _followed(
+    models: tuple[thermal.Model, ...], estimate: thermal.Estimate | None, unit: float, temperature_c: float, power_w: float
+) -> thermal.Estimate:
+    middle = temperature_c + 0.5
+    if estimate is None:
+        estimate = thermal.settled(models, unit, middle, power_w)
+    else:
+        estimate = thermal.predicted(models, estimate, power_w)
+    return thermal.corrected(models, estimate, middle)
+
+
+def wished(track: Track, reading: Reading, load: Load) -> Wish:
+    """What heat and the deadline allow after the reading that was learnt from last."""
+    limits = track.limits
+    allowed = _allowed(limits, reading, limits.set_point_c, reading.temperature_c, reading.margin_c, track.die, track)
+    point, hot = limits.memory_set_point_c, reading.memory_c
+    if point is not None and hot is not None and track.memory is not None:
+        memory = _allowed(limits, reading, point, hot, reading.memory_margin_c, track.memory, track)
+        allowed = min(allowed, memory)
+    room = room_c(limits, reading)
+    return Wish(allowed, _clock(track, allowed, load), room > 0, room >= FAR_C)
+
+
+def room_c(limits: Limits, reading: Reading) -> float:
+    """How far the hotter of die and memory is below its set point."""
+    room = limits.set_point_c - reading.temperature_c
+    if reading.memory_c is not None and limits.memory_set_point_c is not None:
+        room = min(room, limits.memory_set_point_c - reading.memory_c)
+    return room
+
+
+def drawn_w(track: Track, reading: Reading) -> float:
+    """The power of now, W; what may be drawn where the card does not say."""
+    return track.held.power_w if reading.power_w is None else reading.power_w
+
+
+def _allowed(
+    limits: Limits,
+    reading: Reading,
+    point_c: float,
+    temperature_c: float,
+    margin_c: float | None,
+    estimate: thermal.Estimate | None,
+    track: Track,
+) -> float:
+    """W of one of the two sensors. A margin that has become smaller than at the start counts."""
+    if estimate is None:
+        return limits.floor_w
+    power = drawn_w(track, reading)
+    if margin_c is not None:
+        point_c = min(point_c, temperature_c + margin_c - BELOW_MAX_C + 1)
+    models = thermal.bank(limits.default_w, limits.period_s)
+    allowed = thermal.allowed_w(models, estimate, point_c, power, CAUTION)
+    if temperature_c >= point_c + BELOW_LINE_C:
+        return min(allowed, LINE_SHARE * power)
+    return min(allowed, HOT_SHARE * power) if temperature_c >= point_c + HOT_C else allowed
+
+
+def _clock(track: Track, allowed_w: float, load: Load) -> int:
+    """The highest clock that heat and the deadline leave, MHz; 0 is any."""
+    limits, curves = track.limits, track.curves
+    if not limits.clocks_mhz:
+        return 0
+    clock = limits.top_mhz
+    if allowed_w < limits.top_w:
+        share = max(allowed_w, limits.floor_w) / limits.default_w
+        heavy = curves.now if track.levers.power else curve.heaviest(curves, load.prefill_ahead)
+        share *= FENCE if track.levers.power else 1.0
+        clock = curve.clock_for(curves, limits.clocks_mhz, share, load.prefill, heavy)
+    return min(clock, _cheap_clock(track, load))
+
+
+def _cheap_clock(track: Track, load: Load) -> int:
+    limits, pace = track.limits, track.pace
+    if load.seconds_left is None or pace.price is None or not load.running:
+        return limits.top_mhz
+    seen = track.last.clock_mhz if track.last is not None else None
+    now = min((seen or limits.top_mhz) / limits.top_mhz, 1.0)
+    share = USUAL_PREFILL if load.prefill is None else load.prefill
+    top = limits.top_w / limits.default_w
+    return int(deadline.clock_at(track.curves, pace.price, share, now, pace.idle, top) * limits.top_mhz + 0.5)
