@@ -15,7 +15,7 @@ from tasks.governor.hands import Hands
 from tasks.governor.owned import LeaseLostError
 from tasks.governor.sample import Sample
 from tasks.governor.setting import Load, Setting
-from tasks.governor.state import State
+from tasks.governor.state import State, Unable
 
 _log = logging.getLogger(__name__)
 
@@ -56,16 +56,16 @@ class Governor:
         """The state; the first one is made of the first reading that there is."""
         if self._state is None:
             if sample is None:
-                return policy.Unable("the card has not been read yet")
+                return Unable("the card has not been read yet")
             self._found_w = sample.requested_w
             return policy.begin(self._device.card, self._config, sample)
-        if isinstance(self._state, policy.Unable) and self._found_w is None and sample is not None:
+        if isinstance(self._state, Unable) and self._found_w is None and sample is not None:
             self._found_w = sample.requested_w
             return policy.begin(self._device.card, self._config, sample)
         return self._state
 
     def _lost(self, words: str) -> tuple[State, Setting]:
-        return policy.lost(self._state or policy.Unable(words), words)
+        return policy.lost(self._state or Unable(words), words)
 
     def _act(self, setting: Setting, sample: Sample | None) -> None:
         """Set what has changed. A card that does not answer is not waited for: the sequences are bounded already."""

@@ -131,6 +131,12 @@ class Run:
     def engine_spec(self, engine: int) -> Path:
         return self.journals / f"engine-{engine}.json"
 
+    def governor_spec(self, engine: int) -> Path:
+        return self.journals / f"governor-{engine}.json"
+
+    def governor_log(self, engine: int) -> Path:
+        return self.journals / f"governor-{engine}.log"
+
     def engine_limit(self, engine: int) -> Path:
         """How many sequences it may run now."""
         return self.journals / f"engine-{engine}.limit"
