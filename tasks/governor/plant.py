@@ -144,6 +144,12 @@ class Plant:
         decode = running / (weights + (1 - weights) * running)
         return np.minimum(1, running / _FULL_BATCH_PREFILL), decode
 
+    def rates(self) -> tuple[Floats, Floats]:
+        """Prefill and decode per second of the full clock's and batch's, if all the time went into the one or the other."""
+        prefill, decode = self.speed(self.clock)
+        prompts, answers = self._fills()
+        return np.maximum(prefill * prompts, 1e-9), np.maximum(decode * answers, 1e-9)
+
     def _power_terms(self) -> tuple[Floats, Floats, Floats]:
         of, busy = self._of, self.running > 0
         utilization, prefill = self.utilization, self.prefill
@@ -178,13 +184,12 @@ class Plant:
 
     def _work(self, busy: Flags, capped: Floats) -> None:
         """Full-clock, full-batch seconds of work done."""
-        prefill, decode = self.speed(self.clock)
+        prefill, decode = self.rates()
         short = np.maximum(_CLIFF_SHARE - self.limit_w / self._of["default_w"], 0)
         cliff = 1 - _CLIFF_SLOPE * short * np.clip((1 - capped) / 0.3, 0, 1)
         rate = busy * np.maximum(cliff, 0) * DT_S
-        prompts, answers = self._fills()
-        self.prefill_work = self.prefill_work + rate * self.prefill * prefill * prompts
-        self.decode_work = self.decode_work + rate * (1 - self.prefill) * decode * answers
+        self.prefill_work = self.prefill_work + rate * self.prefill * prefill
+        self.decode_work = self.decode_work + rate * (1 - self.prefill) * decode
 
     def power_to_reach(self, die_c: Floats) -> Floats:
         """W that take the die to such a temperature by the end of the next step: what only the omniscient know."""
