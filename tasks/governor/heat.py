@@ -43,7 +43,7 @@ def learnt(track: Track, reading: Reading, load: Load, now_s: float) -> Track:
     die, memory = track.die, track.memory
     if passed > GAP_PERIODS * limits.period_s:
         die = memory = None
-    models = thermal.bank(unit, max(round(passed, 1), 0.1))
+    models = thermal.bank(unit, min(max(round(passed, 1), 0.1), GAP_PERIODS * limits.period_s))
     die = _followed(models, die, unit, reading.temperature_c, power)
     point, hot = limits.memory_set_point_c, reading.memory_c
     near = point is not None and hot is not None and hot >= point - MEMORY_NEAR_C

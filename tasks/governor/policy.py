@@ -178,6 +178,7 @@ def _faulty(track: Track, now_s: float) -> tuple[State, Setting]:
 def _paused(track: Track, words: str, seconds: float, now_s: float) -> tuple[State, Setting]:
     track = _at_floor(track)
     words = f"{words}: paused until it is {COOL_C:g} °C below its set point"
+    words = f"{words} ({track.levers.words})" if track.levers.words else words
     return Paused(track, now_s + seconds, words), _floor_setting(track, words)
 
 

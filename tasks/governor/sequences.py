@@ -23,7 +23,7 @@ def with_sequences(held: Held, track: Track, wish: Wish, reading: Reading, load:
     even that is too late; more again, slowly, when there is room."""
     unit, bound = track.limits.default_w, held.max_num_seqs
     over = draw_w > wish.power_w
-    if over and _exhausted(held, track):
+    if over and _exhausted(track):
         if _too_late(track, reading, draw_w):
             return replace(held, max_num_seqs=0, seqs_s=now_s)
         if now_s - held.seqs_s < SEQS_EVERY_S:
@@ -32,14 +32,16 @@ def with_sequences(held: Held, track: Track, wish: Wish, reading: Reading, load:
         share = (wish.power_w - IDLE_SHARE * unit) / max(draw_w - IDLE_SHARE * unit, 1.0)
         return replace(held, max_num_seqs=max(int(running * min(max(share, LEAST), MOST)), 1), seqs_s=now_s)
     roomy = wish.may_rise and draw_w < wish.power_w - SLACK_SHARE * unit
-    if bound is None or not roomy or not 0 <= now_s - held.seqs_s < SEQS_EVERY_S * 1e9 or now_s - held.seqs_s < SEQS_EVERY_S:
+    if bound is None or not roomy or now_s - held.seqs_s < SEQS_EVERY_S:
         return held
     more = bound + max(bound // 8, 1)
     free = 0 < load.max_num_seqs <= more
     return replace(held, max_num_seqs=None if free else more, seqs_s=now_s)
 
 
-def _exhausted(held: Held, track: Track) -> bool:
+def _exhausted(track: Track) -> bool:
+    """Whether the levers before were at their floors a period ago, so that the draw of now is all that they leave."""
+    held = track.held
     if track.levers.power:
         return held.power_w <= track.limits.floor_w
     return not track.levers.clock or held.clock_mhz <= track.limits.clocks_mhz[0]
