@@ -58,9 +58,11 @@ def nights(per_group: int, *, spread: float = 0.4, mismatch: float = 0.15, seed:
 def _shares(rng: np.random.Generator, mix: float) -> Floats:
     """Of the blocks, around the mix and with its mean: a plan has stretches of longer and of shorter prompts."""
     if mix in (0.0, 1.0):
-        return np.full(_BLOCKS, mix)
+        same: Floats = np.full(_BLOCKS, mix)
+        return same
     drawn = rng.beta(3 * mix, 3 * (1 - mix), _BLOCKS)
-    return np.clip(drawn + mix - drawn.mean(), 0, 1)
+    shares: Floats = np.clip(drawn + mix - drawn.mean(), 0, 1)
+    return shares
 
 
 class Blocks:
@@ -79,7 +81,8 @@ class Blocks:
     def at(self, plant: Plant) -> NDArray[np.int64]:
         """The block that each plant is in; `blocks` when it is through."""
         done = plant.prefill_work + plant.decode_work
-        return np.minimum(done / WORK_S * self._blocks + 1e-9, self._blocks).astype(np.int64)
+        block: NDArray[np.int64] = np.minimum(done / WORK_S * self._blocks + 1e-9, self._blocks).astype(np.int64)
+        return block
 
     def before(self, plant: Plant) -> None:
         at = self.at(plant)
@@ -173,12 +176,14 @@ def best_clocks(of: Nights, margin_s: float = 0.5) -> Floats:
         chosen = np.where(fits[:, None], clocks, chosen)
         high = np.where(fits, price, high)
         low = np.where(fits, low, price)
-    return grid[chosen]
+    clocks_of: Floats = grid[chosen]
+    return clocks_of
 
 
 def _choose(seconds: Floats, joules: Floats, idle_w: Floats, price: Floats) -> NDArray[np.int64]:
     cost = joules + (price - idle_w)[:, None, None] * seconds
-    return np.argmin(cost, axis=2)
+    best: NDArray[np.int64] = np.argmin(cost, axis=2)
+    return best
 
 
 def _costs(of: Nights, grid: Floats) -> tuple[Floats, Floats, Floats]:

@@ -60,9 +60,7 @@ def injected(per_fault: int, *, spread: float = 0.4, mismatch: float = 0.15, see
     parameters = [randomised(kinds[at // len(FAULTS) % len(kinds)], rng, spread, mismatch) for at in range(len(names))]
     start = _WARM_S + rng.uniform(0, 60, len(names))
     lasts = rng.uniform(20, 180, len(names))
-    events = [
-        _night(rng, name, *when, one.default_w) for name, *when, one in zip(names, start, lasts, parameters, strict=True)
-    ]
+    events = [_night(rng, name, start[at], lasts[at], parameters[at].default_w) for at, name in enumerate(names)]
     scene = Scene(parameters, events, _SECONDS, rng.uniform(30, 36, len(names)))
     return Injected(scene, names, start, start + lasts)
 

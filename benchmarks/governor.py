@@ -25,7 +25,8 @@ from benchmarks.rooms import LINE_C, Outcome, Scene
 from tasks.governor.cards import CARDS
 
 Floats = NDArray[np.float64]
-_In, _Out = TypeVar("_In"), TypeVar("_Out")
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
 
 COMPARED = ("hardware only", "hysteresis 80/75", "hysteresis 76/72", "governor", "governor, not told the plan", OPTIMUM)
 SPENDERS = ("hysteresis 80/75", "hysteresis 76/72", "governor", ORACLE)

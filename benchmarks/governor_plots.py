@@ -11,7 +11,7 @@ from benchmarks import deadlines
 from benchmarks.deadlines import MIXES, ORACLE, SLACKS
 from benchmarks.hot_nights import CONTROLLERS, SET_POINT_C
 from benchmarks.rig import REPOSITORY
-from benchmarks.rooms import LINE_C, Scene, Schedule, Trace, hold, simulate
+from benchmarks.rooms import LINE_C, Floats, Scene, Schedule, Trace, hold, simulate
 from tasks.governor.cards import H100
 from tasks.governor.events import Event, Kind
 
@@ -105,8 +105,7 @@ def energy(path: Path, per_group: int = 10) -> None:
     figure.savefig(path, dpi=90)
 
 
-def _smooth(
-    values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
-) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
+def _smooth(values: Floats) -> Floats:
     padded = np.pad(values, _SMOOTH_S // 2, mode="edge")
-    return np.convolve(padded, np.ones(_SMOOTH_S) / _SMOOTH_S, mode="valid")
+    means: Floats = np.convolve(padded, np.full(_SMOOTH_S, 1 / _SMOOTH_S), mode="valid")
+    return means

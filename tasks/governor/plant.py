@@ -77,6 +77,7 @@ class Plant:
         self.lost = np.zeros(count, bool)
         self.prefill_work, self.decode_work = np.zeros(count), np.zeros(count)
         self.steps = 0
+        self._utilizations: tuple[int, list[float]] = (-1, [])
         idle_w = self._of["idle_w"]
         self.sink_c = self.inlet_c + idle_w * self._of["sink_r"]
         self.die_c = self.sink_c + idle_w * self._of["die_r"]
@@ -106,6 +107,12 @@ class Plant:
         """Share of the full batch's rate that the sequences allow, over the phases."""
         prefill, decode = self._fills()
         return self.prefill * prefill + (1 - self.prefill) * decode
+
+    def utilization_of(self, index: int) -> float:
+        """Of one card; those of all are made at the first one after a step."""
+        if self._utilizations[0] != self.steps:
+            self._utilizations = self.steps, self.utilization.tolist()
+        return self._utilizations[1][index]
 
     def power(self, clock: Floats) -> Floats:
         """W drawn at a clock, as a share of the highest, with the load, temperature and voltage curve of now:
