@@ -20,7 +20,7 @@ _COLORS = {
     "hardware only": "tab:red",
     "hysteresis 80/75": "tab:orange",
     "governor": "tab:blue",
-    "optimum at 78": "tab:green",
+    "optimum at 78": "black",
 }
 _DOCS = REPOSITORY / "docs"
 
@@ -55,7 +55,8 @@ def hot_night(path: Path) -> None:
     for name, trace in traces.items():
         values = (trace.die_c, trace.clock_mhz, trace.power_w, trace.tokens / 1000)
         for axis, column in zip(axes, values, strict=True):
-            axis.plot(minutes, _smooth(column[:, 0]), color=_COLORS[name], label=name, linewidth=1.1)
+            style = (0, (4, 4)) if name.startswith("optimum") else "-"
+            axis.plot(minutes, _smooth(column[:, 0]), color=_COLORS[name], label=name, linewidth=1.2, linestyle=style)
     axes[0].axhline(LINE_C, color="black", linewidth=0.8, linestyle="--")
     axes[0].axhline(SET_POINT_C, color="black", linewidth=0.8, linestyle=":")
     axes[0].text(0.1, LINE_C + 0.4, "the line, 80 °C", fontsize=8)
