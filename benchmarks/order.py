@@ -1,7 +1,7 @@
 """Orders of the same work on real vLLM: goals 2, 3 and 4, interleaved in one run, from an empty cache each time.
 
     python -m benchmarks.order [--suites S1,S2] [--rounds 5] [--scale 1] [--save FILE] [--table FILE ...] [--record]
-    python -m benchmarks.order --simulate --scale 100        counts without the engine, on any number of requests
+    python -m benchmarks.order --simulate --scale 100        without the engine, on any number of requests
 
 Each round runs every order of every suite once, and ours twice, whose ratio is the noise. The ideal is the sorted order with
 a cache that holds everything. Answers have their true lengths. A run may be split by suite and by round: --save adds to the
@@ -19,18 +19,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.order_table import Measured, print_counts, print_table, results
+from benchmarks.order_table import Measured, print_counts, print_table, results, simulated_results
 from benchmarks.orders import ORDERS, checked, full_sort, our_order, with_fields_in_order, without_copies
 from benchmarks.replay import Replay, SmallerCache, replay_fed, replay_real, replay_simulated
 from benchmarks.rig import record
 from benchmarks.served import Lengths, TrueLengths, planned, true_lengths
 from benchmarks.suites import BLOCK_SIZE, MAX_NUM_BATCHED_TOKENS, MAX_NUM_SEQS, NAMES, Suite, cacheable_tokens, make_suite
+from benchmarks.tail import STEPS
 from tasks.core.config import EngineConfig
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Tokenizer
 from tasks.engine.models import resolve_model
 from tasks.engine.scheduling import CacheCounters, EngineShape
-from tasks.engine.simulated import SimulatedEngine
+from tasks.engine.simulated import SimulatedEngine, StepRecord
 from tasks.engine.tokenizer import ModelTokenizer
 
 MODEL = "SmolLM2-135M-Instruct"
@@ -46,7 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--orders", help="only these and ours; all if unset")
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--simulate", action="store_true", help="counts of the simulated engine, no times")
+    parser.add_argument("--simulate", action="store_true", help="on the simulated engine, times by the step-time model")
     parser.add_argument("--save", type=Path, help="add the rounds to this file")
     parser.add_argument("--table", type=Path, nargs="+", help="measure nothing; the table of these files")
     parser.add_argument("--record", action="store_true", help="write the results down")
@@ -64,7 +65,7 @@ def main() -> None:
         given.save.write_text(json.dumps(measured))
     (print_counts if given.simulate else print_table)(measured)
     if given.record:
-        record(results(measured))
+        record(simulated_results(measured) if given.simulate else results(measured))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,21 +125,37 @@ def measure(suites: Sequence[Suite], tokenizer: Tokenizer, num_rounds: int, only
 
 
 def simulate(suites: Sequence[Suite], tokenizer: Tokenizer) -> Measured:
-    """On the simulated engine, once."""
+    """On the simulated engine, once; the seconds are those of the CPU's step-time model."""
 
     def run(variant: Variant) -> Replay:
-        shape = EngineShape(BLOCK_SIZE, variant.num_blocks, MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS)
+        shape, spent = EngineShape(BLOCK_SIZE, variant.num_blocks, MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS), _Spent()
         if variant.lengths is None:
-            return replay_simulated(shape, variant.sequences)
-        engine = SimulatedEngine(shape, lambda sequence: sequence.sampling.max_tokens)
+            return replace(replay_simulated(shape, variant.sequences, spent.add), seconds=spent.seconds)
+        engine = SimulatedEngine(shape, lambda sequence: sequence.sampling.max_tokens, on_steps=spent.add)
 
         def counters() -> CacheCounters:
             return CacheCounters(engine.counters.queried, engine.counters.hit, engine.counters.preemptions)
 
-        return replay_fed(TrueLengths(engine, variant.lengths), variant.sequences, shape, counters)
+        done = replay_fed(TrueLengths(engine, variant.lengths), variant.sequences, shape, counters)
+        return replace(done, seconds=spent.seconds)
 
     work = {suite: variants(suite, BOUNDLESS, tokenizer) for suite in suites}
     return _rounds(work, {suite.name: _facts(suite, made) for suite, made in work.items()}, 1, run)
+
+
+class _Spent:
+    """Seconds of simulated steps by the CPU's step-time model."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def add(self, record: StepRecord) -> None:
+        self.seconds += STEPS["CPU"].seconds(
+            steps=record.num_steps,
+            prefill_tokens=record.prefill_tokens,
+            decode_tokens=record.num_steps * record.decode_seqs,
+            context_tokens=record.context_tokens,
+        )
 
 
 def _rounds(

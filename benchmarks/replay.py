@@ -10,7 +10,7 @@ from tasks.core.protocols import Engine
 from tasks.core.request import StepOutput
 from tasks.core.step import KVShape
 from tasks.engine.scheduling import CacheCounters, EngineShape
-from tasks.engine.simulated import SimulatedEngine
+from tasks.engine.simulated import SimulatedEngine, StepRecord
 from tasks.generate.admission import KVAdmission
 from tasks.generate.loop import generate
 from tasks.generate.resume import Work
@@ -77,9 +77,11 @@ def replay_real(engine: "VLLMEngine", sequences: Sequence[PlannedSequence]) -> R
     return Replay(queried, hit, after.preemptions - before.preemptions, steps, cached, seconds)
 
 
-def replay_simulated(shape: EngineShape, sequences: Sequence[PlannedSequence]) -> Replay:
+def replay_simulated(
+    shape: EngineShape, sequences: Sequence[PlannedSequence], on_steps: Callable[[StepRecord], None] | None = None
+) -> Replay:
     """The same without vLLM, with nothing cached before."""
-    engine = SimulatedEngine(shape, max_steps_per_call=1 << 30, final_only=True)
+    engine = SimulatedEngine(shape, max_steps_per_call=1 << 30, final_only=True, on_steps=on_steps)
     start = time.perf_counter()
     _, cached = _drain(engine, sequences)
     counters = engine.counters

@@ -4,9 +4,26 @@ from pathlib import Path
 
 from prefect import flow, runtime
 
-from tasks.core.config import Config, EngineConfig, GroupConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import (
+    Config,
+    EngineConfig,
+    GroupConfig,
+    InputConfig,
+    JournalConfig,
+    ModelConfig,
+    PowerConfig,
+    SamplingDefaults,
+)
 from tasks.night import Night
-from tasks.parameters import EngineParameter, GroupParameter, JournalParameter, ModelParameter, Rows, SamplingParameter
+from tasks.parameters import (
+    EngineParameter,
+    GroupParameter,
+    JournalParameter,
+    ModelParameter,
+    PowerParameter,
+    Rows,
+    SamplingParameter,
+)
 from tasks.steps import perform
 from tasks.storage.remote import redacted
 
@@ -23,12 +40,13 @@ def adhoc(
     source: str | None = None,
     data: str = "data",
     checkpoints: str = "checkpoints",
-    rows: Rows = Rows(),  # noqa: B008  frozen, like the next five
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next six
     model: ModelParameter = ModelConfig(),  # noqa: B008
     sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
     group: GroupParameter = GroupConfig(),  # noqa: B008
     engine: EngineParameter = EngineConfig(),  # noqa: B008
     journal: JournalParameter = JournalConfig(),  # noqa: B008
+    power: PowerParameter = PowerConfig(),  # noqa: B008
 ) -> Night:
     """Answer these files; run again with the same files and settings it resumes or does nothing.
 
@@ -43,6 +61,7 @@ def adhoc(
         group: How requests are brought together, and whether near-duplicates share an answer.
         engine: vLLM's settings and the supervisor's patience.
         journal: What a generated token survives.
+        power: What is done about heat and power of a GPU.
     """
     return perform(
         Config(
@@ -54,5 +73,6 @@ def adhoc(
             group=group,
             engine=engine,
             journal=journal,
+            power=power,
         )
     )

@@ -9,7 +9,16 @@ from zoneinfo import ZoneInfo
 
 from prefect import flow, runtime
 
-from tasks.core.config import Config, EngineConfig, GroupConfig, InputConfig, JournalConfig, ModelConfig, SamplingDefaults
+from tasks.core.config import (
+    Config,
+    EngineConfig,
+    GroupConfig,
+    InputConfig,
+    JournalConfig,
+    ModelConfig,
+    PowerConfig,
+    SamplingDefaults,
+)
 from tasks.night import Night
 from tasks.parameters import (
     EngineParameter,
@@ -17,6 +26,7 @@ from tasks.parameters import (
     JournalParameter,
     ModelParameter,
     OptionalDate,
+    PowerParameter,
     Rows,
     SamplingParameter,
     Timezone,
@@ -45,12 +55,13 @@ def nightly(
     timezone: Timezone = "America/New_York",
     data: str = "data",
     checkpoints: str = "checkpoints",
-    rows: Rows = Rows(),  # noqa: B008  frozen, like the next five
+    rows: Rows = Rows(),  # noqa: B008  frozen, like the next six
     model: ModelParameter = ModelConfig(),  # noqa: B008
     sampling: SamplingParameter = SamplingDefaults(),  # noqa: B008
     group: GroupParameter = GroupConfig(),  # noqa: B008
     engine: EngineParameter = EngineConfig(),  # noqa: B008
     journal: JournalParameter = JournalConfig(),  # noqa: B008
+    power: PowerParameter = PowerConfig(),  # noqa: B008
 ) -> Night:
     """Answer everything in the inbox, one sub-folder a source; run again for the same night it resumes or does nothing.
 
@@ -66,6 +77,7 @@ def nightly(
         group: How requests are brought together, and whether near-duplicates share an answer.
         engine: vLLM's settings and the supervisor's patience.
         journal: What a generated token survives.
+        power: What is done about heat and power of a GPU.
     """
     return perform(
         Config(
@@ -78,5 +90,6 @@ def nightly(
             group=group,
             engine=engine,
             journal=journal,
+            power=power,
         )
     )

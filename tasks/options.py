@@ -19,11 +19,13 @@ from tasks.core.config import (
     InputConfig,
     JournalConfig,
     ModelConfig,
+    PowerConfig,
     RowConfig,
     SamplingDefaults,
 )
 
 _ROWS, _MODEL, _SAMPLING, _ENGINE, _JOURNAL = RowConfig(), ModelConfig(), SamplingDefaults(), EngineConfig(), JournalConfig()
+_POWER = PowerConfig()
 
 
 def takes(**groups: type[Any]) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -221,6 +223,36 @@ class Engine:
         return JournalConfig(self.durability)
 
 
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What is done about heat and power of a GPU."""
+
+    power: Annotated[
+        str,
+        typer.Option(
+            "--power",
+            help="observe: read the GPU, run fewer sequences when it is hot; managed: also set its clock and power limit, "
+            "and put back what was there; off.",
+        ),
+    ] = _POWER.control
+    max_temperature: Annotated[
+        float, typer.Option("--max-temperature", metavar="CELSIUS", help="The GPU stays below this, or its own limits.")
+    ] = _POWER.max_temperature_c
+    finish_by: Annotated[
+        str | None,
+        typer.Option(
+            "--finish-by",
+            metavar="TIME",
+            help="With --power managed: take as little energy as can be and end by then: 06:30, 06:30 Europe/Berlin or "
+            "2026-12-01T06:30.",
+        ),
+    ] = None
+
+    @property
+    def config(self) -> PowerConfig:
+        return PowerConfig(self.power, self.max_temperature, self.finish_by)
+
+
 def config_of(
     paths: Sequence[str | Path],
     rows: Rows,
@@ -228,6 +260,7 @@ def config_of(
     answers: Answers,
     engine: Engine | None = None,
     groups: Groups | None = None,
+    power: Power | None = None,
 ) -> Config:
     """All settings of a run."""
     how = engine or Engine()
@@ -240,4 +273,5 @@ def config_of(
         group=(groups or Groups()).config,
         engine=how.config,
         journal=how.journal,
+        power=(power or Power()).config,
     )

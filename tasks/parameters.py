@@ -4,7 +4,7 @@ In goes the JSON of a run's parameters, out come the core's own frozen dataclass
 run is named by its settings, and must be the same run from both. Prefect checks the JSON when the run is created.
 """
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -17,13 +17,15 @@ from tasks.core.config import (
     GroupConfig,
     JournalConfig,
     ModelConfig,
+    PowerConfig,
     RowConfig,
     SamplingDefaults,
 )
+from tasks.core.moment import WANTED, moment
 from tasks.ingest.finding.source_toml import rows_of
 
 _MODEL, _SAMPLING, _GROUP = ModelConfig(), SamplingDefaults(), GroupConfig()
-_ENGINE, _JOURNAL = EngineConfig(), JournalConfig()
+_ENGINE, _JOURNAL, _POWER = EngineConfig(), JournalConfig(), PowerConfig()
 
 
 class _Form(BaseModel):
@@ -132,6 +134,31 @@ class Journal(_Form):
     )
 
 
+def _meant(text: str) -> str:
+    try:
+        moment(text, datetime.now(UTC))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no moment; give {WANTED}") from error
+    return text
+
+
+class Power(_Form):
+    """What is done about heat and power of a GPU."""
+
+    control: Literal["off", "observe", "managed"] = Field(
+        default="observe",
+        description="observe: read the GPU, run fewer sequences when it is hot; managed: also set its clock and power "
+        "limit, and put back what was there.",
+    )
+    max_temperature_c: float = Field(
+        default=_POWER.max_temperature_c, ge=40, le=100, description="The GPU stays below this, or its own limits."
+    )
+    finish_by: Annotated[str, AfterValidator(_meant)] | None = Field(
+        default=None, description="Take as little energy as can be and still end by then: 06:30, or 06:30 Europe/Berlin."
+    )
+    period_s: float = Field(default=_POWER.period_s, ge=0.1, le=10, description="Seconds between two readings.")
+
+
 def _read_as(form: type[_Form], settings: type[Any]) -> GetPydanticSchema:
     """Check against the form, or take the dataclass as it is, and hand over the dataclass."""
 
@@ -156,6 +183,7 @@ ModelParameter = Annotated[ModelConfig, _read_as(Model, ModelConfig)]
 SamplingParameter = Annotated[SamplingDefaults, _read_as(Sampling, SamplingDefaults)]
 GroupParameter = Annotated[GroupConfig, _read_as(Group, GroupConfig)]
 EngineParameter = Annotated[EngineConfig, _read_as(Engine, EngineConfig)]
+PowerParameter = Annotated[PowerConfig, _read_as(Power, PowerConfig)]
 JournalParameter = Annotated[JournalConfig, _read_as(Journal, JournalConfig)]
 Timezone = Annotated[str, AfterValidator(_known)]
 OptionalDate = Annotated[date | None, Field(json_schema_extra={"pattern": r"^\d{4}-\d\d-\d\d$"})]

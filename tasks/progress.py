@@ -102,7 +102,10 @@ class LogDisplay:
         done, seconds = finished_of(report), float(report.get("seconds", 0.0))
         here = done - int(report.get("found_finished", 0))
         eta = f"about {seconds * (total - done) / here:.0f} s left" if here else "no estimate yet"
-        _log.info("%d of %d answered, %.0f tokens/s, %s", done, total, rate_of(report), eta, extra={"action": "generate"})
+        card = f", GPU {report['card']}" if report.get("card") else ""
+        _log.info(
+            "%d of %d answered, %.0f tokens/s, %s%s", done, total, rate_of(report), eta, card, extra={"action": "generate"}
+        )
 
     def _is_time(self) -> bool:
         now = time.monotonic()
@@ -156,6 +159,7 @@ class BarDisplay:
 
     def generating(self, report: Mapping[str, Any], total: int) -> None:
         rate = f"{rate_of(report):,.0f} tokens/s" if report.get("seconds") else ""
+        rate = ", ".join(filter(None, (rate, str(report.get("card", "")))))
         word = "generating" if report["phase"] in ("running", "done", "stopped") else str(report["phase"])
         self._show(word, finished_of(report), total, rate)
 

@@ -22,6 +22,7 @@ from tasks.engine.models import resolve_encoder
 from tasks.engine.supervisor import Report, Supervisor
 from tasks.engine.tokenizer import ByteTokenizer, ModelTokenizer, context_length
 from tasks.engine.triage import Orders
+from tasks.governing import governing
 from tasks.job import Job, now
 from tasks.journal.replay import replay_run
 from tasks.progress import Display, rate_of
@@ -251,17 +252,23 @@ def generate(job: Job, num_sequences: int, display: Display) -> Generation:
 
     session = _Session()
 
-    def on_report(report: Report) -> None:
-        session.hear(report)
-        _announce(report, job, display)
-        if "found_finished" in report:
-            display.generating(report, num_sequences)
-
     def give_orders(orders: Orders) -> None:
         write_json(job.run.engine_orders(spec.engine_index), orders.to_dict())
 
-    command, log = [*_WORKER, str(spec.write())], job.run.engine_log(spec.engine_index)
-    last = Supervisor(command, _environment(), log, job.config.engine, on_report, give_orders).run()
+    with governing(job, num_sequences, display) as governor:
+
+        def on_report(report: Report) -> None:
+            session.hear(report)
+            governor.tell(report)
+            _announce(report, job, display)
+            if "found_finished" in report:
+                display.generating({**report, "card": governor.card}, num_sequences)
+
+        command, log = [*_WORKER, str(spec.write())], job.run.engine_log(spec.engine_index)
+        supervisor = Supervisor(
+            command, _environment(), log, job.config.engine, on_report, give_orders, lambda: governor.reason_to_stop
+        )
+        last = supervisor.run()
     kept = int(last["found_finished_tokens"] + last.get("resumed_tokens", 0))  # of this session's own lives as well
     return Generation(rate_of(session.fullest), min(kept, session.found_tokens or 0))
 

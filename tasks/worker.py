@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config import EngineConfig, JournalConfig
+from tasks.core.counters import EngineCounters
 from tasks.core.errors import NightbatchError, in_words
 from tasks.core.plan import PlannedSequence
 from tasks.core.protocols import Engine, Room
 from tasks.core.request import Progress, SamplingParams
-from tasks.core.step import EngineCounters
 from tasks.engine.child import Reporter, StopRequest, WatchedEngine, die_with
 from tasks.engine.echo import EchoEngine
 from tasks.engine.speed import add_speed
@@ -153,8 +153,9 @@ class _Telling:
         self._counts = self._of(Tally())
 
     def _of(self, tally: Tally) -> dict[str, Any]:
-        engine = asdict(self._opened.counters()) | {"max_num_seqs": self._opened.max_num_seqs}
-        return {"seconds": time.monotonic() - self._began, **asdict(tally), **self._found, **engine}
+        known = {name: value for name, value in asdict(self._opened.counters()).items() if value is not None}
+        engine = {**known, "max_num_seqs": self._opened.max_num_seqs}
+        return {**engine, "seconds": time.monotonic() - self._began, **asdict(tally), **self._found}
 
     def stepped(self, tally: Tally) -> None:
         if self._report.is_due:
@@ -206,7 +207,7 @@ def _open_engine(spec: WorkerSpec) -> _Opened:
     if spec.model.partition(":")[0] == ECHO:
         max_num_seqs = spec.engine.max_num_seqs or 64
         echo = EchoEngine(max_num_seqs, float(spec.model.partition(":")[2] or 0))
-        return _Opened(echo, max_num_seqs, Unbounded(), lambda: EngineCounters(echo.num_unfinished))
+        return _Opened(echo, max_num_seqs, Unbounded(), echo.counters)
     from tasks.engine.vllm import VLLMEngine
 
     engine = VLLMEngine(Path(spec.model), spec.engine, dtype=spec.dtype, max_model_len=spec.max_model_len)
@@ -218,7 +219,7 @@ def _open_engine(spec: WorkerSpec) -> _Opened:
             _log.warning("the speed of the steps was not kept: %s", error)
 
     room = Unbounded() if engine.kv_shape is None else KVAdmission(engine.kv_shape)
-    return _Opened(engine, engine.max_num_seqs, room, lambda: engine.counters, keep_speed)
+    return _Opened(engine, engine.max_num_seqs, room, engine.counters, keep_speed)
 
 
 def read_plan(run: Run, without: Sequence[int] = ()) -> Iterator[PlannedSequence]:

@@ -16,6 +16,7 @@ NEEDS_A_DOOR = {
     "tasks.engine.params",
     "tasks.engine.history",
     "tasks.engine.sampling",
+    "tasks.governor.nvml",
     "flows.nightly",
     "flows.adhoc",
 }

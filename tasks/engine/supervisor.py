@@ -31,7 +31,7 @@ Report = Mapping[str, Any]
 
 class Supervisor:
     """`command` gets two more arguments: this process's id and the descriptor to report on. `give_orders` is called before
-    each start of a child with what this one is to do."""
+    each start of a child with what this one is to do. When `reason_to_stop` gives one, the child is put down for it."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class Supervisor:
         config: EngineConfig,
         on_report: Callable[[Report], None],
         give_orders: Callable[[Orders], None] = lambda orders: None,
+        reason_to_stop: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._command = command
         self._environment = environment
@@ -48,6 +49,7 @@ class Supervisor:
         self._config = config
         self._on_report = on_report
         self._give_orders = give_orders
+        self._reason_to_stop = reason_to_stop
         self._last: Report = {}
         self._in_flight: dict[int, None] = {}
         self._stalled_s: float | None = None
@@ -130,6 +132,8 @@ class Supervisor:
             while True:
                 ready = selector.select(timeout=_LOOK_EVERY_S if self._stalled_s is None else 0)
                 before, looked = looked, time.monotonic()
+                if (reason := self._reason_to_stop()) is not None:
+                    raise EngineError(f"{reason}; everything generated so far is kept")
                 if looked - before > 2 * _LOOK_EVERY_S:  # suspended, and the child with us: its silence means nothing
                     heard = looked
                 if ready:

@@ -22,10 +22,12 @@ from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from tasks.core.config import EngineConfig
+from tasks.core.counters import EngineCounters
 from tasks.core.errors import ConfigError, EngineError, RequestError
 from tasks.core.plan import PlannedSequence
 from tasks.core.request import FinishReason, SamplingParams, StepOutput, TokenLogprobs
-from tasks.core.step import EngineCounters, KVShape, StepLoad
+from tasks.core.step import KVShape, StepLoad
+from tasks.engine.counting import StepCounts
 from tasks.engine.defaults import CPU_DEFAULTS, given_settings
 from tasks.engine.grammar import advance_grammar
 from tasks.engine.load import ScheduleWatch
@@ -76,6 +78,7 @@ class VLLMEngine:
         self._running: dict[int, _Running] = {}
         core = self._engine.engine_core.engine_core
         self._watch_of_steps = ScheduleWatch(core.scheduler, lag=core.batch_queue_size - 1)
+        self._counts = StepCounts(core.scheduler)
         self._timer = StepTimer()
 
     @property
@@ -96,17 +99,15 @@ class VLLMEngine:
             reserve_full_isl=bool(scheduling.scheduler_reserve_full_isl),
         )
 
+    def counters(self) -> EngineCounters:
+        """What telemetry has of an engine, but for its life and the tokens generated."""
+        return self._counts.counters()
+
     def cache_counters(self) -> CacheCounters:
         """What the prefix cache was asked for and gave, and how often a sequence lost its blocks."""
         values = {metric.name: metric.value for metric in self._metrics() if hasattr(metric, "value")}
         names = ("prefix_cache_queries", "prefix_cache_hits", "num_preemptions")
         return CacheCounters(*(int(values[f"vllm:{name}"]) for name in names))
-
-    @property
-    def counters(self) -> EngineCounters:
-        """Where it stands now; a millisecond, so no more than a few times a second."""
-        cache, manager = self.cache_counters(), self._engine.engine_core.engine_core.scheduler.kv_cache_manager
-        return EngineCounters(self.num_unfinished, float(manager.usage), cache.queried, cache.hit, cache.preemptions)
 
     def reset_prefix_cache(self) -> None:
         """Forget all cached blocks. Raises ValueError while a sequence holds some."""

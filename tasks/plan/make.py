@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from tasks.core.config import PlanConfig
 from tasks.core.errors import DamageError
 from tasks.core.request import SamplingParams, derived_seed, is_sampled
+from tasks.core.step import PREFILL_STEPS
 from tasks.plan.batches import Batches, Rows, batches, buckets
 from tasks.plan.blend import blended_order
-from tasks.plan.mix import PREFILL_STEPS, prefill_shares
+from tasks.plan.mix import prefill_shares
 from tasks.plan.tail import full_rate, tail_order
 from tasks.plan.turns import in_turns
 from tasks.storage.planned import GroupTable, Labels, plan_writer

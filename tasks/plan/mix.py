@@ -1,13 +1,11 @@
 """How much of the work ahead is prefill, along the night: what the governor feeds forward."""
 
-from math import ceil
-
 import numpy as np
 from numpy.typing import NDArray
 
+from tasks.core.step import PREFILL_STEPS
+
 NUM_SLICES = 256
-PREFILL_STEPS = 1 / 512
-"""What a prompt token costs, in steps of a full engine: between a 300th on the CPU and a 1,000th on large GPUs."""
 
 
 def prefill_shares(
@@ -23,12 +21,3 @@ def prefill_shares(
     decode = np.add.reduceat(output_tokens, begins) / num_in_flight
     shares: NDArray[np.float64] = prefill / np.maximum(prefill + decode, 1e-9)
     return [round(share, 4) for share in shares.tolist()]
-
-
-def share_ahead(shares: list[float], begun: float, ahead: float) -> float | None:
-    """The mean of the slices from the share `begun` of all sequences on, over the share `ahead` of them."""
-    if not shares:
-        return None
-    first = min(int(begun * len(shares)), len(shares) - 1)
-    last = max(min(ceil((begun + ahead) * len(shares)), len(shares)), first + 1)
-    return sum(shares[first:last]) / (last - first)

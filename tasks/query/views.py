@@ -15,8 +15,10 @@ import pyarrow as pa
 from tasks.core.errors import ConfigError, NightbatchError
 from tasks.storage.atomic import replacing_file
 from tasks.storage.layout import Layout
-from tasks.storage.parquet import FAILURES, REJECTS, REQUESTS, RESULTS
+from tasks.storage.parquet import FAILURES, REJECTS, REQUESTS, RESULTS, TELEMETRY
 
+_UNSEEN_S = 15.0
+"""A longer time between two readings is a gap, of which nothing is known: readings are at most ten seconds apart."""
 _RUNS = {
     "run_id": "VARCHAR",
     "state": "VARCHAR",
@@ -87,6 +89,7 @@ def _create_views(connection: duckdb.DuckDBPyConnection, layout: Layout) -> None
         connection.execute(f"CREATE VIEW {name} AS {table(parts, schema)}")
     for name, schema in (("requests", REQUESTS), ("rejects", REJECTS)):
         connection.execute(f"CREATE VIEW {name} AS {_of_datasets(data, name, schema)}")
+    connection.execute(f"CREATE VIEW telemetry AS {_telemetry(data / 'runs')}")
     connection.execute(f"CREATE VIEW runs AS {_runs(data / 'runs')}")
 
 
@@ -122,6 +125,16 @@ def _of_datasets(data: Path, name: str, schema: pa.Schema) -> str:
     )
 
 
+def _telemetry(folder: Path) -> str:
+    """The readings, each with the `seconds` until the next one of its card or, where there is none, its engine: what it
+    stands for. NULL at the end of a session and before a gap."""
+    pattern = "*/telemetry/*.parquet"
+    parts = [folder / pattern] if any(folder.glob(pattern)) else []
+    following = "lead(time_s) OVER (PARTITION BY run_id, session, engine, card_uuid ORDER BY time_s)"
+    rows = f"SELECT *, {following} - time_s AS gap_s FROM ({table(parts, TELEMETRY)})"
+    return f"SELECT * EXCLUDE (gap_s), CASE WHEN gap_s <= {_UNSEEN_S} THEN gap_s END AS seconds FROM ({rows})"
+
+
 def _runs(folder: Path) -> str:
     if any(folder.glob("*/manifest.json")):
         columns = ", ".join(f"{name}: '{kind}'" for name, kind in _RUNS.items())
@@ -139,5 +152,6 @@ def _duckdb_type(kind: pa.DataType) -> str:
         return _duckdb_type(kind.value_type) + "[]"
     if pa.types.is_struct(kind):
         return "STRUCT(" + ", ".join(f'"{field.name}" {_duckdb_type(field.type)}' for field in kind) + ")"
-    simple = {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT", "bool": "BOOLEAN"}
+    simple = {"string": "VARCHAR", "int32": "INTEGER", "int64": "BIGINT", "float": "FLOAT"}
+    simple |= {"double": "DOUBLE", "bool": "BOOLEAN"}
     return "TIMESTAMPTZ" if pa.types.is_timestamp(kind) else simple[str(kind)]

@@ -109,6 +109,16 @@ class Run:
         return self.home / "failures"
 
     @property
+    def telemetry(self) -> Path:
+        """The telemetry table, of many parts."""
+        return self.home / "telemetry"
+
+    @property
+    def telemetry_spool(self) -> Path:
+        """Rows of telemetry that are in no part yet."""
+        return self.journals / "telemetry"
+
+    @property
     def lock(self) -> Path:
         return self.journals / "lock"
 
@@ -120,6 +130,12 @@ class Run:
 
     def engine_spec(self, engine: int) -> Path:
         return self.journals / f"engine-{engine}.json"
+
+    def governor_spec(self, engine: int) -> Path:
+        return self.journals / f"governor-{engine}.json"
+
+    def governor_log(self, engine: int) -> Path:
+        return self.journals / f"governor-{engine}.log"
 
     def engine_limit(self, engine: int) -> Path:
         """How many sequences it may run now."""

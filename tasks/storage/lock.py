@@ -44,6 +44,11 @@ class RunLock:
         self._fd = fd
         return self
 
+    def fileno(self) -> int:
+        """The descriptor that holds the lock: a child that inherits it holds the lock too, until both have ended."""
+        assert self._fd is not None, "the lock is not held"
+        return self._fd
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:

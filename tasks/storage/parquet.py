@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -137,12 +137,77 @@ FAILURES = pa.schema(
     ]
 )
 
+TELEMETRY = pa.schema(
+    [
+        ("run_id", pa.string()),
+        ("session", pa.string()),
+        ("engine", pa.int32()),
+        ("time", pa.timestamp("us", "UTC")),
+        ("time_s", pa.float64()),
+        ("card_uuid", pa.string()),
+        ("card_index", pa.int32()),
+        ("card_name", pa.string()),
+        ("temperature_c", pa.float32()),
+        ("memory_temperature_c", pa.float32()),
+        ("margin_c", pa.float32()),
+        ("memory_margin_c", pa.float32()),
+        ("power_w", pa.float32()),
+        ("energy_j", pa.float64()),
+        ("sm_clock_mhz", pa.int32()),
+        ("memory_clock_mhz", pa.int32()),
+        ("requested_w", pa.float32()),
+        ("enforced_w", pa.float32()),
+        ("utilization", pa.float32()),
+        ("memory_used_bytes", pa.int64()),
+        ("throttle", pa.list_(pa.string())),
+        ("thermal_ns", pa.int64()),
+        ("power_cap_ns", pa.int64()),
+        ("sm_activity", pa.float32()),
+        ("dram_activity", pa.float32()),
+        ("tensor_activity", pa.float32()),
+        ("pcie_generation", pa.int32()),
+        ("pcie_width", pa.int32()),
+        ("pcie_replays", pa.int64()),
+        ("nvlinks_active", pa.int32()),
+        ("ecc_errors", pa.int64()),
+        ("xid", pa.int32()),
+        ("set_clock_mhz", pa.int32()),
+        ("set_power_w", pa.float32()),
+        ("set_max_num_seqs", pa.int32()),
+        ("state", pa.string()),
+        ("reason", pa.string()),
+        ("life", pa.int32()),
+        ("steps", pa.int64()),
+        ("running", pa.int32()),
+        ("waiting", pa.int32()),
+        ("kv_use", pa.float32()),
+        ("prefix_queries", pa.int64()),
+        ("prefix_hits", pa.int64()),
+        ("preemptions", pa.int64()),
+        ("prefilled_tokens", pa.int64()),
+        ("generated_tokens", pa.int64()),
+    ]
+)
+"""A card at one moment, what the governor had set, and the engine's counters since the start of its life; a row without a
+card where a machine has none. Names and units are those of Sample, Setting (with set_) and EngineCounters."""
+
 _ROWS_PER_GROUP = 4096
 _VALUES_PER_GROUP = 8_000_000
 """Token ids and characters, so that a group of long prompts fits into memory."""
 _BYTES_PER_GROUP = 16 << 20
 
 Row = Mapping[str, Any]
+Schema: TypeAlias = pa.Schema
+Batch: TypeAlias = pa.RecordBatch
+
+
+def batch_of(rows: Sequence[Row], schema: pa.Schema) -> Batch:
+    """Rows in the form that tables keep them in. Raises ValueError when a value does not fit the schema."""
+    try:
+        batch: Batch = pa.RecordBatch.from_pylist(list(rows), schema=schema)
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise ValueError(str(error)) from error
+    return batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +237,18 @@ class TableWriter:
         if len(self._rows) >= _ROWS_PER_GROUP or self._num_values >= _VALUES_PER_GROUP:
             self.flush()
 
+    def add(self, batch: Batch) -> None:
+        """Keep many rows for the next row group, as `batch_of` makes them."""
+        self._batches.append(batch)
+        self._num_bytes += batch.nbytes  # not summed anew: tiny files make thousands of batches
+        self.num_rows += batch.num_rows
+        if self._num_bytes >= _BYTES_PER_GROUP:
+            self.flush()
+
     def extend(self, columns: Mapping[str, Sequence[Any] | Constant], num_rows: int) -> None:
         """Keep many rows for the next row group, given by their columns."""
         arrays = [_column(columns[field.name], field.type, num_rows) for field in self._schema]
-        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
-        self._num_bytes += self._batches[-1].nbytes  # not summed anew: tiny files make thousands of batches
-        self.num_rows += num_rows
-        if self._num_bytes >= _BYTES_PER_GROUP:
-            self.flush()
+        self.add(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def flush(self) -> None:
         """Hand the kept rows over as one row group."""

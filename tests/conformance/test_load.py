@@ -1,5 +1,6 @@
 """What the real engine says of its steps and of its KV cache."""
 
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -39,6 +40,29 @@ def test_the_load_of_each_step_is_what_was_scheduled(vllm_engine: Any) -> None:
         StepLoad(0, 2, 42 + 51),
         StepLoad(0, 1, 52),
     ]
+
+
+def test_counters_are_those_of_the_steps(vllm_engine: Any) -> None:
+    """What is counted beside the scheduler is what vLLM's own metrics and the steps' loads add up to."""
+    vllm_engine.reset_prefix_cache()
+    began, of_cache, prefilled, steps = vllm_engine.counters(), vllm_engine.cache_counters(), 0, 0
+    first, second = sequences("count", [70, 50])
+    for sequence in (first, second, replace(first, key=first.key + 1)):
+        vllm_engine.add_request(sequence, ())
+    vllm_engine.step()
+    steps, prefilled = steps + 1, prefilled + vllm_engine.last_load.prefill_tokens
+    now = vllm_engine.counters()
+    assert (now.running + now.waiting, now.kv_use > 0) == (3, True)
+    while vllm_engine.num_unfinished:
+        vllm_engine.step()
+        steps, prefilled = steps + 1, prefilled + vllm_engine.last_load.prefill_tokens
+    ended, cache = vllm_engine.counters(), vllm_engine.cache_counters()
+    assert (ended.running, ended.waiting) == (0, 0)
+    assert ended.prefilled_tokens - began.prefilled_tokens == prefilled
+    assert steps - 1 <= ended.steps - began.steps <= steps
+    assert ended.prefix_queries - began.prefix_queries == cache.queried - of_cache.queried >= 190
+    assert ended.prefix_hits - began.prefix_hits == cache.hit - of_cache.hit
+    assert ended.preemptions - began.preemptions == cache.preemptions - of_cache.preemptions
 
 
 def test_the_kv_cache_has_the_size_that_was_asked_for(vllm_engine: Any) -> None:

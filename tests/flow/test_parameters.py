@@ -10,8 +10,8 @@ from pydantic import BaseModel
 
 from flows.adhoc import adhoc
 from flows.nightly import nightly
-from tasks.core.config import EngineConfig, GroupConfig, ModelConfig, RowConfig, SamplingDefaults
-from tasks.parameters import Engine, Group, Model, Rows, Sampling
+from tasks.core.config import EngineConfig, GroupConfig, ModelConfig, PowerConfig, RowConfig, SamplingDefaults
+from tasks.parameters import Engine, Group, Model, Power, Rows, Sampling
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,7 @@ from tasks.parameters import Engine, Group, Model, Rows, Sampling
         (Sampling, SamplingDefaults, set()),
         (Engine, EngineConfig, set()),
         (Group, GroupConfig, set()),
+        (Power, PowerConfig, set()),
         (Rows, RowConfig, {"max_reject_rate"}),
     ],
 )
@@ -40,6 +41,8 @@ def test_forms_agree_with_the_core(form: type[BaseModel], settings: type[Any], e
         ({"sampling": {"max_tokens": 0}}, "sampling.max_tokens: Input should be greater than or equal to 1"),
         ({"group": {"near_duplicates": 1.5}}, "group.near_duplicates: Input should be less than or equal to 1"),
         ({"engine": {"max_num_seqs": "many"}}, "engine.max_num_seqs: Input should be a valid integer"),
+        ({"power": {"control": "on"}}, "power.control: Input should be 'off', 'observe' or 'managed'"),
+        ({"power": {"finish_by": "soon"}}, "power.finish_by.*: Value error, 'soon' is no moment; give a time such as 06:30"),
         ({"rows": {"max_reject_rate": 2}}, "rows.max_reject_rate: Input should be less than or equal to 1"),
         ({"timezone": "Mars/Olympus"}, "'Mars/Olympus' is no timezone"),
         ({"logical_date": "yesterday"}, "logical_date: Input should be a valid date"),

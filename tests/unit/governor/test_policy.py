@@ -1,7 +1,6 @@
 """The governor's decisions, one transition at a time."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -299,4 +298,3 @@ def test_the_deadline_does_not_matter_to_a_card_without_one() -> None:
     night = Night()
     night.seconds(60, 60.0, 400.0, replace(BUSY, done=0.5, rate=1.0))
     assert night.setting.clock_mhz is None
-    assert PowerConfig(finish_by=datetime(2026, 1, 1, tzinfo=UTC)).finish_by is not None

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tasks.plan.mix import PREFILL_STEPS, prefill_shares, share_ahead
+from tasks.core.step import PREFILL_STEPS
+from tasks.plan.mix import prefill_shares
 
 
 def test_shares_are_of_the_engines_time() -> None:
@@ -19,10 +20,3 @@ def test_fewer_sequences_than_slices() -> None:
     """Each sequence is a slice, and no sequences have none."""
     assert prefill_shares(np.array([512]), np.array([1]), 1) == [0.5]
     assert prefill_shares(np.empty(0, np.int64), np.empty(0, np.int64), 8) == []
-    assert share_ahead([], 0.0, 0.1) is None
-
-
-@pytest.mark.parametrize(("begun", "ahead", "mean"), [(0.0, 0.25, 0.0), (0.25, 0.5, 0.75), (0.9, 0.5, 0.2), (1.0, 0.0, 0.2)])
-def test_what_is_ahead(begun: float, ahead: float, mean: float) -> None:
-    """The slices from here on over the given stretch; at the end the last one."""
-    assert share_ahead([0.0, 0.5, 1.0, 0.2], begun, ahead) == pytest.approx(mean)

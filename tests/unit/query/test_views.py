@@ -10,7 +10,7 @@ from tasks.query.views import build_database, named_queries, run_query
 from tasks.storage.layout import Layout
 from tasks.storage.parquet import RESULTS, write_table
 
-VIEWS = ("requests", "rejects", "results", "failures", "runs")
+VIEWS = ("requests", "rejects", "results", "failures", "runs", "telemetry")
 
 
 @pytest.fixture
