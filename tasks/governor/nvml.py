@@ -24,6 +24,9 @@ from tasks.governor.sample import Card, Sample
 _READ_BACK_W = 0.5
 """Drivers keep a limit in mW; one that is further away than rounding is another's."""
 
+_MAX_CARDS = 256
+"""More than any computer has slots for; drivers have said garbage with success."""
+
 _NO_DRIVER = {
     9: "the NVIDIA driver is not loaded: modprobe nvidia, or look at the kernel's log",
     12: "no NVIDIA driver here (libnvidia-ml.so.1 is not installed)",
@@ -176,8 +179,11 @@ class NvmlDevice:
 
 
 def _all_cards(driver: Driver, rights: Rights) -> Found:
+    count = driver.call("nvmlDeviceGetCount")
+    if count > _MAX_CARDS:
+        return Found(reason=f"the NVIDIA driver says that it has {count} cards, which cannot be")
     found, reasons = [], []
-    for index in range(driver.call("nvmlDeviceGetCount")):
+    for index in range(count):
         one = Driver(pynvml, f"card {index}")
         try:
             found.append(describe(one, one.call("nvmlDeviceGetHandleByIndex", index), index, rights))
