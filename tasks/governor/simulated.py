@@ -49,6 +49,8 @@ class Board:
 
     def during(self, kind: Kind) -> Event | None:
         """The event of that kind that is on now."""
+        if not self.events:
+            return None
         now = self.plant.time_s
         return next((one for one in self.events if one.kind is kind and one.holds(now)), None)
 
@@ -240,7 +242,7 @@ def _sample(board: Board, now_s: float) -> Sample:
     reading = plant.sensors.reading(at)
     temperature, memory = reading.temperature_c, reading.memory_c
     running, prefill = bool(plant.sequences[at] > 0 and plant.bound[at] > 0), float(plant.prefill[at])
-    busy = float(plant.utilization[at]) if of.activities else 0.0
+    busy = plant.utilization_of(at) if of.activities else 0.0
     return Sample(
         time_s=now_s,
         temperature_c=temperature,
