@@ -73,7 +73,7 @@ def test_next_start_races_with_the_guard(machine: Machine) -> None:
 def test_killed_with_its_guard(machine: Machine, again: str) -> None:
     """Without a guard the card stays as the dead have left it, until the next start or `power restore` puts it back."""
     dice = random.Random(again)
-    for number in range(5):
+    for number in range(3):
         owner = machine.own(seed=number)
         machine.wait_until(lambda: not machine.is_as_before)
         time.sleep(dice.uniform(0, 0.1))
@@ -137,7 +137,7 @@ def _has_ended(process: psutil.Process) -> bool:
 def test_stopped_owner_loses_the_card(machine: Machine) -> None:
     """An owner that stands still at a random moment is taken for dead after two periods; going on, it writes no more."""
     dice = random.Random(8)
-    for number in range(6):
+    for number in range(4):
         owner = machine.own(seed=number, period_s=0.1)
         machine.wait_until(lambda: not machine.is_as_before)
         time.sleep(dice.uniform(0, 0.05))

@@ -22,12 +22,12 @@ _OWNER = """
 import random, sys, time
 from pathlib import Path
 from tasks.core.errors import NightbatchError
-from tasks.governor.nvml import NvmlDevice
+from tasks.governor.helper import open_card
 from tasks.governor.owned import OwnedDevice
 uuid, directory, factory, how, seed, period_s = sys.argv[1:]
 dice = random.Random(int(seed))
 try:
-    with OwnedDevice(NvmlDevice(uuid), Path(directory), factory, period_s=float(period_s), wait_s=0.5) as card:
+    with OwnedDevice(open_card(uuid), Path(directory), factory, period_s=float(period_s), wait_s=0.5) as card:
         print(card.found or "free", flush=True)
         if how == "hold":
             card.set_power_limit(400.0), card.lock_clock(1200), print("held", flush=True)
@@ -46,9 +46,9 @@ except NightbatchError as error:
 _RESTORE = """
 import sys
 from pathlib import Path
-from tasks.governor.nvml import NvmlDevice
+from tasks.governor.helper import open_card
 from tasks.governor.restore import restore_all
-done = restore_all(Path(sys.argv[1]), NvmlDevice)
+done = restore_all(Path(sys.argv[1]), open_card)
 print("\\n".join(f"{one.outcome}: {one}" for one in done))
 sys.exit(any(one.failed for one in done))
 """
