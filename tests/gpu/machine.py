@@ -115,9 +115,9 @@ class Machine:
         self.kill(owner)
 
     def kill(self, owner: "subprocess.Popen[str]") -> float:
-        """SIGKILL of the whole process group; when that was."""
-        os.killpg(owner.pid, signal.SIGKILL)
+        """SIGKILL of the whole process group; the moment before."""
         when = time.monotonic()
+        os.killpg(owner.pid, signal.SIGKILL)
         owner.wait()
         return when
 
