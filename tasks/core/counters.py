@@ -10,10 +10,11 @@ class EngineCounters:
     `life` is how often the engine was started in this session before: with each start the sums begin anew. Sums since then:
     engine steps; prompt tokens looked up in the prefix cache and found there; sequences that lost their KV; prompt tokens
     computed; tokens generated. Of this moment: sequences in the engine that run or wait, and `kv_use`, the share of one of
-    the KV cache that is taken.
+    the KV cache that is taken. `counted_s` is when they were heard of, by the monotonic clock.
     """
 
     life: int = 0
+    counted_s: float | None = None
     steps: int | None = None
     running: int | None = None
     waiting: int | None = None

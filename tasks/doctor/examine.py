@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from tasks.core.config import GroupConfig, ModelConfig
-from tasks.core.errors import NightbatchError
 from tasks.doctor.answering import PAGE as MODEL
 from tasks.doctor.answering import models
 from tasks.doctor.finding import Finding, Fitness, warning
@@ -26,7 +25,7 @@ def examine(
     layout: Layout, *, model: str = _MODEL, encoder: str = _ENCODER, look: Callable[[], Cards] = look_at_cards
 ) -> Fitness:
     """Look at everything that a run of this model with these folders depends on. Changes nothing, and loads no engine."""
-    cards = look()
+    cards = _cards(look)
     pages: tuple[tuple[str, Callable[[], Iterable[Finding]]], ...] = (
         (SOFTWARE, lambda: software(has_gpu=bool(cards.found))),
         (MODEL, lambda: models(model, encoder)),
@@ -41,9 +40,16 @@ def examine(
     return Fitness(tuple(finding for name, page in pages for finding in _all_of(name, page)))
 
 
+def _cards(look: Callable[[], Cards]) -> Cards:
+    try:
+        return look()
+    except Exception as error:  # as below
+        return Cards(reason=f"the look at the driver failed: {type(error).__name__}: {error}", is_ill=True)
+
+
 def _all_of(name: str, page: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """A page's findings. On a sick machine a look itself may fail, and the others are wanted all the more."""
+    """A page's findings. On a sick machine a look itself may fail, in any way."""
     try:
         yield from page()
-    except (OSError, ValueError, LookupError, NightbatchError) as error:
-        yield warning(name, f"could not be looked at: {type(error).__name__}: {error}", "tell us: this is not foreseen")
+    except Exception as error:  # whatever it is, the other pages are wanted
+        yield warning(name, f"could not be looked at: {type(error).__name__}: {error}", "look at it by hand")

@@ -16,7 +16,8 @@ from tasks.governor.device import CardError, CardLostError
 from tasks.governor.sample import Card, Sample, Throttle
 
 _COMMAND = (sys.executable, "-P", "-m", "tasks.doctor.look")
-_TIMEOUT_S = 2.0
+_TIMEOUT_S = 10.0
+"""Without persistence mode the driver wakes the cards first, which takes seconds."""
 _END_S = 0.2
 
 
@@ -34,7 +35,8 @@ def look_at_cards(command: Sequence[str] = _COMMAND, timeout_s: float = _TIMEOUT
         words = complaint.strip().splitlines() or [f"exit code {child.returncode}"]
         return Cards(reason=f"the look at the driver failed: {words[-1]}", is_ill=True)
     told = json.loads(said)
-    return Cards(tuple((_card(one["card"]), _sample(one["sample"])) for one in told["cards"]), told["reason"] or "")
+    found = tuple((_card(one["card"]), _sample(one["sample"])) for one in told["cards"])
+    return Cards(found, told["reason"] or "")
 
 
 def _card(values: dict[str, Any]) -> Card:

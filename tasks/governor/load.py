@@ -26,6 +26,7 @@ class Engine:
         self._recent: deque[tuple[float, int, int]] = deque()
         self._ended: deque[tuple[float, int]] = deque()
         self._last: Mapping[str, Any] = {}
+        self._heard_s: float | None = None
         self._lives = 0
 
     def hear(self, report: Mapping[str, Any], now_s: float) -> None:
@@ -35,7 +36,7 @@ class Engine:
             self._recent.clear()
         if "found_finished" not in report:
             return
-        self._last = report
+        self._last, self._heard_s = report, now_s
         if "prefilled_tokens" in report:
             self._recent.append((now_s, int(report["steps"]), int(report["prefilled_tokens"])))
             _forget(self._recent, now_s - _RECENT_S)
@@ -68,7 +69,8 @@ class Engine:
         if "seconds" not in self._last:
             return None
         known = {name: self._last.get(name) for name in _COUNTERS}
-        return EngineCounters(life=max(self._lives - 1, 0), generated_tokens=self._last.get("generated_tokens"), **known)
+        life, generated = max(self._lives - 1, 0), self._last.get("generated_tokens")
+        return EngineCounters(life=life, counted_s=self._heard_s, generated_tokens=generated, **known)
 
     def _prefill(self) -> float | None:
         """The share of recent time that went into prompts."""

@@ -66,7 +66,8 @@ FROM (SELECT run_id, card_index, card_uuid, seconds, unnest(throttle) AS reason 
 GROUP BY ALL ORDER BY run_id, card_uuid, seconds DESC, reason;
 
 -- name: governor
-SELECT run_id, time, card_index, state, set_clock_mhz, set_power_w, set_max_num_seqs, reason, temperature_c, power_w
+SELECT run_id, time, card_index, state, set_clock_mhz, round(set_power_w, 1) AS set_power_w, set_max_num_seqs, reason,
+       temperature_c, round(power_w, 1) AS power_w
 FROM telemetry
 QUALIFY (set_clock_mhz, set_power_w, set_max_num_seqs, state) IS DISTINCT FROM
     lag((set_clock_mhz, set_power_w, set_max_num_seqs, state))
@@ -78,7 +79,8 @@ WITH engines AS (
     SELECT DISTINCT ON (run_id, session, engine, time) * FROM telemetry WHERE steps IS NOT NULL
     ORDER BY run_id, session, engine, time, card_index),
 rates AS (
-    SELECT *, time_s - lag(time_s) OVER life AS s, generated_tokens - lag(generated_tokens) OVER life AS generated,
+    SELECT *, coalesce(counted_s, time_s) AS at_s, at_s - lag(at_s) OVER life AS s,
+           generated_tokens - lag(generated_tokens) OVER life AS generated,
            prefilled_tokens - lag(prefilled_tokens) OVER life AS prefilled,
            prefix_hits - lag(prefix_hits) OVER life AS hits, prefix_queries - lag(prefix_queries) OVER life AS queries,
            preemptions - lag(preemptions) OVER life AS preempted

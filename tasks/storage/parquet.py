@@ -177,6 +177,7 @@ TELEMETRY = pa.schema(
         ("state", pa.string()),
         ("reason", pa.string()),
         ("life", pa.int32()),
+        ("counted_s", pa.float64()),
         ("steps", pa.int64()),
         ("running", pa.int32()),
         ("waiting", pa.int32()),

@@ -36,7 +36,8 @@ WITH one AS (
     ORDER BY session, engine, time, card_index),
 steps AS (
     SELECT *, generated_tokens - lag(generated_tokens) OVER life AS generated,
-           prefilled_tokens - lag(prefilled_tokens) OVER life AS prefilled, time_s - lag(time_s) OVER life AS passed_s
+           prefilled_tokens - lag(prefilled_tokens) OVER life AS prefilled, coalesce(counted_s, time_s) AS at_s,
+           at_s - lag(at_s) OVER life AS passed_s
     FROM one WINDOW life AS (PARTITION BY session, engine, life ORDER BY time_s))
 SELECT engine::VARCHAR AS name, 'engine ' || engine AS label, avg(epoch(time)) AS moment,
        sum(generated) / nullif(sum(passed_s), 0) AS generated_per_s,

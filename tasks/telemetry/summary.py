@@ -61,7 +61,8 @@ lives AS (
            max(prefix_hits) AS hits, max(prefix_queries) AS queries, max(preemptions) AS preemptions,
            sum(seconds) AS seconds, sum(running * seconds) AS running_s, sum(waiting * seconds) AS waiting_s,
            max(running) AS max_running, max(kv_use) AS max_kv_use,
-           max(time_s) - min(time_s) AS life_s, max(generated_tokens) - min(generated_tokens) AS generated_seen
+           max(coalesce(counted_s, time_s)) - min(coalesce(counted_s, time_s)) AS life_s,
+           max(generated_tokens) - min(generated_tokens) AS generated_seen
     FROM one GROUP BY session, engine, life)
 SELECT engine, count(*) AS lives, sum(steps)::BIGINT AS steps, sum(generated)::BIGINT AS generated_tokens,
        sum(prefilled)::BIGINT AS prefilled_tokens, sum(hits) / nullif(sum(queries), 0) AS hit_rate,

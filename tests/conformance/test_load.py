@@ -47,7 +47,7 @@ def test_counters_are_those_of_the_steps(vllm_engine: Any) -> None:
     vllm_engine.reset_prefix_cache()
     began, of_cache, prefilled, steps = vllm_engine.counters(), vllm_engine.cache_counters(), 0, 0
     first, second = sequences("count", [70, 50])
-    for sequence in (first, second, replace(first, key=first.key + 1)):
+    for sequence in (first, second, replace(first, key=first.key + 9)):
         vllm_engine.add_request(sequence, ())
     vllm_engine.step()
     steps, prefilled = steps + 1, prefilled + vllm_engine.last_load.prefill_tokens

@@ -151,6 +151,17 @@ def test_a_driver_that_hangs_or_fails() -> None:
         assert (line.state, line.what) == (State.PROBLEM, cards.reason)
 
 
+def test_a_look_that_cannot_even_begin(tmp_path: Path) -> None:
+    """Where no process can be started the page says so, and the others are there."""
+
+    def look() -> Cards:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    found = examine(Layout(tmp_path, tmp_path), model="echo", look=look)
+    (line,) = [one for one in found.of(State.PROBLEM) if one.page == "gpu"]
+    assert "Resource temporarily unavailable" in line.what
+
+
 def test_leases(tmp_path: Path) -> None:
     """One of a living run, one of a dead one, one that is damaged; a folder without any says nothing."""
     assert list(leases(tmp_path / "nothere")) == []

@@ -55,3 +55,4 @@ def test_prefill_is_a_share_of_recent_time() -> None:
     counters = engine.counters()
     assert counters is not None
     assert (counters.life, counters.steps, counters.generated_tokens, counters.kv_use) == (1, 3, 5, None)
+    assert counters.counted_s == 21.0

@@ -13,7 +13,7 @@ import pytest
 
 import tasks.governor.owned
 from tasks.core.errors import DamageError, LockedError
-from tasks.governor.device import CardError, CardLostError
+from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.lease import lease_path, new_lease, read_lease, write_lease
 from tasks.governor.owned import LeaseLostError, OwnedDevice
 from tasks.governor.restore import Outcome
@@ -181,14 +181,31 @@ def test_no_guard_no_write(card: FileCard, tmp_path: Path, lease_file: Path, fac
 
 
 def test_refused_write_leaves_nothing(card: FileCard, own: Own, lease_file: Path) -> None:
-    """Without permission the card's error comes through, and there is nothing to put back."""
-    card.set(fails=["limit", "clock"])
+    """What the card refuses is off the lease again: there is nothing to put back."""
+    card.set(refuses=["limit", "clock", "unlock"])
     with own() as owned:
         for _ in range(2):
-            with pytest.raises(CardError, match="no permission"):
+            with pytest.raises(RefusedError, match="no permission"):
                 owned.set_power_limit(300.0)
-    assert owned.restoration is not None and owned.restoration.outcome is Outcome.UNCHANGED
+            with pytest.raises(RefusedError, match="no permission"):
+                owned.lock_clock(1000)
+        lease = read_lease(lease_file)
+        assert lease is not None and lease.is_untouched
     assert card.state["log"] == [] and not lease_file.exists()
+
+
+def test_write_without_answer_may_have_happened(card: FileCard, own: Own, lease_file: Path) -> None:
+    """A change of which nothing is known stays on the lease; neither outcome of it is taken for another writer's."""
+    with own() as owned:
+        for standing_w in (350.0, 300.0):
+            card.set(fails=["limit"])
+            with pytest.raises(CardError, match="no answer"):
+                owned.set_power_limit(300.0)
+            card.set(fails=[], requested_w=standing_w)
+            lease = read_lease(lease_file)
+            assert lease is not None and lease.wrote(300.0)
+        owned.set_power_limit(290.0)
+    assert settings(card)[0] == 350.0
 
 
 def test_another_writer_is_not_fought(card: FileCard, own: Own) -> None:
@@ -311,7 +328,7 @@ def test_end_that_fails_keeps_the_lease(card: FileCard, own: Own, lease_file: Pa
     guard = psutil.Process(owned.guard_pid)
     card.set(fails=["limit"])
     owned._watch.release = _in_no_time(owned._watch.release)  # type: ignore[union-attr, method-assign]
-    with pytest.raises(CardError, match="no permission"):
+    with pytest.raises(CardError, match="no answer"):
         owned.close()
     assert lease_file.exists() and card.closed
     card.set(fails=[])

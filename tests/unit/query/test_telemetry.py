@@ -116,6 +116,15 @@ def test_what_the_governor_did(layout: Layout) -> None:
     assert found == [(1980, "warm"), (1200, "hot"), (None, "cool")]
 
 
+def test_rates_are_by_the_time_of_counting(layout: Layout) -> None:
+    """Counters that were heard of a little before the reading, now more and now less, give the engine's own rate."""
+    heard = [second - (0.2 if second % 2 else 0.0) for second in range(50)]
+    rows = [reading(i, life=0, steps=i, counted_s=at, generated_tokens=int(1000 * at)) for i, at in enumerate(heard)]
+    write(layout, rows[:40])
+    (found,) = named(layout, "engine_minutes")
+    assert found["tokens_per_s"] == 1000
+
+
 def test_minutes_of_an_engine(layout: Layout) -> None:
     """Rates within a life of the engine, counted once for all its cards; a machine without cards has them as well."""
     two = [

@@ -165,6 +165,20 @@ def test_lines_keep_peaks_and_leave_out_the_time_between_sessions(layout: Layout
     assert np.nanmin(of_engine.values["generated_per_s"]) == pytest.approx(1200)
 
 
+def test_rates_do_not_beat_with_the_reports(layout: Layout) -> None:
+    """A steady engine whose reports come a little off the readings is drawn as a steady line."""
+    with writing_table(layout.run(RUN).telemetry / "s-00000.parquet", TELEMETRY) as table:
+        for second in range(60):
+            counted_s = second - 0.2 * (second % 6) / 5
+            when = {"time": BEGAN + timedelta(seconds=second), "time_s": float(second), "counted_s": counted_s}
+            told = engine(second) | {"generated_tokens": round(1200 * counted_s)}
+            table.append({"run_id": RUN, "session": "s", **told, **when})
+    (of,) = lines_of(layout, RUN).engines
+    rates = of.values["generated_per_s"][1:]
+    assert (np.min(rates), np.max(rates)) == pytest.approx((1200, 1200))
+    assert summarize(layout, RUN).engines[0].tokens_per_s == pytest.approx(1200)
+
+
 def test_panels_are_those_of_which_something_is_known(layout: Layout) -> None:
     """A machine with a card has five, one without has the engine's two."""
     write(layout, range(61), cards=0)
