@@ -32,7 +32,8 @@ def test_power_of_the_same_model_at_work(tmp_path: Path) -> None:
     write(layout, "c", "smol", [60.0] * 9, running=0)
     found = measured_power(layout, "smol")
     assert found is not None
-    assert (found.watts, found.seconds) == (pytest.approx(400.0), pytest.approx(3.0))
+    assert found.watts == pytest.approx(400.0)
+    assert found.seconds == pytest.approx(3.0)
     assert measured_power(layout, "it's another") is None
 
 
