@@ -27,6 +27,10 @@ class Controller(Protocol):
         """How writing a setting went: None is that it worked."""
         ...
 
+    def lost(self, index: int, words: str) -> Setting:
+        """A card is gone for good."""
+        ...
+
 
 @dataclass
 class Nothing:
@@ -39,6 +43,9 @@ class Nothing:
 
     def told(self, index: int, refusal: str | None) -> None:
         pass
+
+    def lost(self, index: int, words: str) -> Setting:
+        return _AS_FOUND
 
 
 @dataclass
@@ -64,6 +71,9 @@ class Threshold:
 
     def told(self, index: int, refusal: str | None) -> None:
         pass
+
+    def lost(self, index: int, words: str) -> Setting:
+        return _AS_FOUND
 
     def _setting(self, card: Card, low: bool) -> Setting:
         default = card.default_w or 0.0
@@ -92,3 +102,7 @@ class Governor:
     def told(self, index: int, refusal: str | None) -> None:
         state = self.states[index]
         self.states[index] = policy.obeyed(state) if refusal is None else policy.refused(state, refusal)
+
+    def lost(self, index: int, words: str) -> Setting:
+        self.states[index], setting = policy.lost(self.states[index], words)
+        return setting

@@ -63,6 +63,12 @@ class Schedule:
     def before(self, plant: Plant) -> None:
         """The events do it."""
 
+    def load(self, plant: Plant, second: int, at: int) -> Load:
+        """Of one plant."""
+        running = round(float(min(plant.sequences[at], plant.bound[at])) * FULL_SEQS)
+        ahead = None if self._ahead is None else min(float(self._ahead[second, at] * self._error[at]), 1.0)
+        return Load(running, FULL_SEQS, float(plant.prefill[at]) if running else None, ahead)
+
     def loads(self, plant: Plant, second: int) -> list[Load]:
         running = np.rint(plant.running * FULL_SEQS).astype(int).tolist()
         prefill = plant.prefill.tolist()
@@ -73,8 +79,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Trace:
-    """Of each second, shape (seconds, plants)."""
+    """Of each second, shape (seconds, plants); `peak_c` is the die's highest within it, the rest its end or its sum."""
 
+    peak_c: Floats
     die_c: Floats
     clock_mhz: Floats
     power_w: Floats
@@ -110,22 +117,38 @@ class Driven:
         self.devices = [SimulatedDevice(room, at, wait=no_wait) for at in range(len(room.boards))]
         self._applied = [Setting()] * len(self.devices)
         self.settings = list(self._applied)
+        self._gone: dict[int, str] = {}
 
     def act(self, loads: Sequence[Load]) -> None:
         """One period: read, decide, set."""
         if self.controller is None:
             return
-        samples = [self._read(device) for device in self.devices] if self.controller.reads else [None] * len(loads)
+        self._gone.clear()
+        samples = [self._read(at) for at in range(len(self.devices))] if self.controller.reads else [None] * len(loads)
         self.settings = self.controller.decide(samples, loads, self.room.now_s)
+        for at, words in self._gone.items():
+            self.settings[at] = self.controller.lost(at, words)
         for at, (setting, applied) in enumerate(zip(self.settings, self._applied, strict=True)):
             if _levers(setting) != _levers(applied):
                 self._apply(at, setting, applied)
 
-    def _read(self, device: SimulatedDevice) -> Sample | None:
+    def put_back(self) -> None:
+        """As a run does at its end, for every card whose settings were ever touched: a clock lock cannot be read back, so
+        that whether it is on is not known. A card that is lost stays as it is."""
+        for device, board in zip(self.devices, self.room.boards, strict=True):
+            if board.plant.lost[board.index] or not any(write.ours for write in board.writes):
+                continue
+            device.unlock_clock()
+            device.set_power_limit(device.card.default_w or 0.0)
+
+    def _read(self, at: int) -> Sample | None:
         try:
-            return device.read()
-        except (CardError, CardLostError):
-            return None
+            return self.devices[at].read()
+        except CardLostError as error:
+            self._gone[at] = str(error)
+        except CardError:
+            pass
+        return None
 
     def _apply(self, at: int, setting: Setting, applied: Setting) -> None:
         """Write what has changed; what failed is tried again with the next setting."""
@@ -164,7 +187,7 @@ def simulate(scene: Scene, controller_of: Callable[[MachineRoom], Controller], w
     """The whole scene under one controller."""
     driven = Driven(room := scene.room())
     driven.controller = controller_of(room)
-    return _run(scene, room, work, lambda second: driven.act(work.loads(room.plant, second)), lambda: None)
+    return run_scene(scene, room, work, lambda second: driven.act(work.loads(room.plant, second)), lambda: None)
 
 
 def hold(scene: Scene, set_c: float, work: Work) -> tuple[Outcome, Trace]:
@@ -180,12 +203,13 @@ def hold(scene: Scene, set_c: float, work: Work) -> tuple[Outcome, Trace]:
         plant.lock = plant.clock_within(watts)
         plant.bound = np.where(plant.power(plant.min_clock) > np.maximum(watts, 0), 0.0, 1.0)
 
-    return _run(scene, room, work, lambda second: None, before)
+    return run_scene(scene, room, work, lambda second: None, before)
 
 
-def _run(
+def run_scene(
     scene: Scene, room: MachineRoom, work: Work, each_second: Callable[[int], None], each_step: Callable[[], None]
 ) -> tuple[Outcome, Trace]:
+    """Step by step, with what is to be done each second and before each step."""
     plant, count = room.plant, len(room.plant)
     slowdown = np.array([one.slowdown_c for one in scene.parameters])
     peak, above, slowed = (np.zeros(count) for _ in range(3))
@@ -194,15 +218,17 @@ def _run(
         work.before(plant)
         each_second(second)
         before = plant.prefill_work, plant.decode_work
+        hottest = np.zeros(count)
         for _ in range(_STEPS_A_SECOND):
             work.before(plant)
             room.begin_step()
             each_step()
             room.advance(DT_S)
-            peak = np.maximum(peak, plant.die_c)
+            hottest = np.maximum(hottest, plant.die_c)
             above += DT_S * (plant.die_c > LINE_C)
             slowed += DT_S * (plant.die_c >= slowdown)
-        rows.append(_row(plant, *before))
+        peak = np.maximum(peak, hottest)
+        rows.append((hottest, *_row(plant, *before)))
     trace = Trace(*(np.array(column) for column in zip(*rows, strict=True)))
     writes = np.array([float(len(board.writes)) for board in room.boards])
     done = plant.prefill_work + plant.decode_work

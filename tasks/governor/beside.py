@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +34,7 @@ class Beside:
         self._command, self._log_path = command, log
         self._on_news, self._on_broken = on_news, on_broken
         self._child: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
         self._deaths = 0
         self._is_ending = False
         self._lock = threading.Lock()
@@ -67,6 +69,8 @@ class Beside:
                 child.stdin.close()
         try:
             child.wait(_ENDS_S)
+            if self._listener is not None:
+                self._listener.join(_ENDS_S)
         except subprocess.TimeoutExpired:
             _log.warning("the governor did not end within %.0f s and is killed", _ENDS_S)
             child.kill()
@@ -81,19 +85,23 @@ class Beside:
         if child.stdin is not None:
             os.set_blocking(child.stdin.fileno(), False)
         self._child = child
-        threading.Thread(target=self._listen, args=(child,), name="governor", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(child,), name="governor", daemon=True)
+        self._listener.start()
 
     def _listen(self, child: "subprocess.Popen[bytes]") -> None:
         """Until its stdout ends; then begin another, unless this is the end."""
-        for line in child.stdout or ():
-            try:
-                self._on_news(json.loads(line))
-            except ValueError:
-                _log.warning("the governor said: %s", line.decode(errors="replace").strip())
+        with child.stdout or nullcontext(()) as lines:
+            for line in lines:
+                try:
+                    self._on_news(json.loads(line))
+                except ValueError:
+                    _log.warning("the governor said: %s", line.decode(errors="replace").strip())
         code = child.wait()
         with self._lock:
             if self._is_ending:
                 return
+            if child.stdin is not None:
+                child.stdin.close()
             self._deaths += 1
             if self._deaths < MAX_DEATHS:
                 _log.warning("the governor died (%d) and is started again; its log: %s", code, self._log_path)

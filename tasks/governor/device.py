@@ -14,9 +14,13 @@ class CardError(NightbatchError):
     """The driver did not answer, or not with a value: what was asked may or may not have happened."""
 
 
+class RefusedError(CardError):
+    """The driver said no, for want of permission or as no card can do that: nothing has changed."""
+
+
 class Device(Protocol):
     """A card that can be read and, with permission, set. Calls may block for as long as the driver does. All raise
-    CardLostError or CardError; nothing else comes through the door."""
+    CardLostError or CardError (RefusedError where a setter certainly had no effect); nothing else comes through the door."""
 
     @property
     def card(self) -> Card: ...

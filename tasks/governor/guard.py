@@ -49,7 +49,8 @@ def guard(
     owner: socket.socket, path: Path, token: str, cards: Cards, stale_s: float, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """From being armed to the end; the exit code is 1 when the lease stays."""
-    owner.sendall(ARMED)
+    with suppress(OSError):  # it died meanwhile, which the next line finds as well
+        owner.sendall(ARMED)
     reason = wait_for_end(owner, stale_s)
     with suppress(OSError):  # it is gone, or was
         owner.sendall(ACTING)

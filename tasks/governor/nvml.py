@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 from tasks.governor.describe import describe
-from tasks.governor.device import CardError, CardLostError
+from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.driver import Code, Driver
 from tasks.governor.gpm import Activities
 from tasks.governor.plausible import Plausible
@@ -23,6 +23,9 @@ from tasks.governor.sample import Card, Sample
 
 _READ_BACK_W = 0.5
 """Drivers keep a limit in mW; one that is further away than rounding is another's."""
+
+_MAX_CARDS = 256
+"""More than any computer has slots for; drivers have said garbage with success."""
 
 _NO_DRIVER = {
     9: "the NVIDIA driver is not loaded: modprobe nvidia, or look at the kernel's log",
@@ -141,7 +144,7 @@ class NvmlDevice:
         highest = max((clock for clock in clocks if clock <= max_mhz), default=None)
         if highest is None:
             least = f"its lowest is {clocks[0]} MHz" if clocks else "it lists none"
-            raise CardError(f"{self._driver.name} has no clock of {max_mhz} MHz or less: {least}")
+            raise RefusedError(f"{self._driver.name} has no clock of {max_mhz} MHz or less: {least}")
         self._set("nvmlDeviceSetGpuLockedClocks", f"at most {max_mhz} MHz", clocks[0], highest)
 
     def unlock_clock(self) -> None:
@@ -166,16 +169,21 @@ class NvmlDevice:
         """What a setter's error means."""
         card = self._card
         if code == Code.NO_PERMISSION:
-            return CardError(f"{self._driver.name} refuses {wanted}: it needs CAP_SYS_ADMIN (NVML: NoPermission)")
+            return RefusedError(f"{self._driver.name} refuses {wanted}: it needs CAP_SYS_ADMIN (NVML: NoPermission)")
         if code == Code.INVALID_ARGUMENT:
             limits = f"its power limits are {card.min_w or 0:g} to {card.max_w or 0:g} W"
-            return CardError(f"{self._driver.name} cannot have {wanted}: {limits} (NVML: InvalidArgument)")
+            return RefusedError(f"{self._driver.name} cannot have {wanted}: {limits} (NVML: InvalidArgument)")
+        if code == Code.NOT_SUPPORTED:
+            return RefusedError(str(self._driver.error(code, function)))
         return self._driver.error(code, function)
 
 
 def _all_cards(driver: Driver, rights: Rights) -> Found:
+    count = driver.call("nvmlDeviceGetCount")
+    if count > _MAX_CARDS:
+        return Found(reason=f"the NVIDIA driver says that it has {count} cards, which cannot be")
     found, reasons = [], []
-    for index in range(driver.call("nvmlDeviceGetCount")):
+    for index in range(count):
         one = Driver(pynvml, f"card {index}")
         try:
             found.append(describe(one, one.call("nvmlDeviceGetHandleByIndex", index), index, rights))

@@ -6,6 +6,7 @@ any moment each limit of ours that can stand is in a lease, and a guard or the n
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from tasks.core.errors import DamageError, LockedError, in_words
-from tasks.governor.device import CardError, Device
-from tasks.governor.lease import Lease, card_lock, lease_path, new_lease, read_lease, write_lease
+from tasks.governor.device import CardError, Device, RefusedError
+from tasks.governor.lease import Lease, card_lock, lease_path, new_lease, read_lease, same_limit, write_lease
 from tasks.governor.restore import Outcome, Restoration, put_back, reconcile
 from tasks.governor.sample import Card, Sample
 from tasks.governor.watch import Sight, Watch
@@ -53,6 +54,7 @@ class OwnedDevice:
         self._lease: Lease | None = None
         self._watch: Watch | None = None
         self._is_closed = False
+        self._left_w: tuple[float, ...] = ()
         self.restoration: Restoration | None = None
         with ExitStack() as held:
             try:
@@ -85,7 +87,9 @@ class OwnedDevice:
             self._assert_ours()
 
     def read(self) -> Sample:
-        self._live()
+        """Raises LeaseLostError as beat() does, but while the guard is at work reads past it."""
+        if self._watch is None or self._watch.has_ended or self._watch.sight() is not Sight.ACTING:
+            self.beat()
         return self._device.read()
 
     def requested_w(self) -> float | None:
@@ -97,19 +101,17 @@ class OwnedDevice:
         lease, standing_w = self._lease_for_change(), self._device.requested_w()
         if standing_w is None:
             raise CardError("the card does not say which power limit it has, so none is set that could not be put back")
-        if lease.before_w is not None and not lease.wrote(standing_w):
+        if lease.before_w is not None and not any(same_limit(standing_w, left_w) for left_w in self._left_w):
             raise CardError(f"somebody else has set the power limit to {standing_w:g} W: it is left alone")
         before_w = standing_w if lease.before_w is None else lease.before_w
-        self._record(replace(lease, before_w=before_w, written_w=(standing_w, watts)))
-        self._device.set_power_limit(watts)
-        self._lease = replace(self._assert_ours(), written_w=(watts,))
+        ours = tuple(limit_w for limit_w in (standing_w, watts) if not same_limit(limit_w, before_w))
+        self._left_w = (standing_w, watts)
+        self._change(lease, replace(lease, before_w=before_w, written_w=ours), lambda: self._device.set_power_limit(watts))
+        self._left_w = (watts,)
 
     def lock_clock(self, max_mhz: int) -> None:
         lease = self._lease_for_change()
-        if not lease.clocks_touched:
-            self._record(replace(lease, clocks_touched=True))
-        self._device.lock_clock(max_mhz)
-        self._assert_ours()
+        self._change(lease, replace(lease, clocks_touched=True), lambda: self._device.lock_clock(max_mhz))
 
     def unlock_clock(self) -> None:
         """Takes our lock off; where there is none, another's stays."""
@@ -141,9 +143,24 @@ class OwnedDevice:
             raise CardError(str(error)) from error
         return self._take()
 
+    def _change(self, before: Lease, recorded: Lease, make: Callable[[], None]) -> None:
+        """A change whose record is on disk before it is made, and off again when the card refused it."""
+        if recorded != before:
+            self._record(recorded)
+        try:
+            make()
+        except RefusedError:
+            self._record(before)
+            raise
+        self._assert_ours()
+
     def _take(self) -> Lease:
         """Lease, then guard; with neither nothing is changed."""
-        lease = self._record(new_lease(self.card, self._device.read().energy_j))
+        try:
+            fresh = new_lease(self.card, self._device.read().energy_j)
+        except OSError as error:
+            raise CardError(f"no lease can be made, so the card is left alone: {in_words(error)}") from error
+        lease = self._record(fresh)
         try:
             self._watch = self._armed(lease)
         except CardError:

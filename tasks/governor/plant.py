@@ -77,6 +77,7 @@ class Plant:
         self.lost = np.zeros(count, bool)
         self.prefill_work, self.decode_work = np.zeros(count), np.zeros(count)
         self.steps = 0
+        self._utilizations: tuple[int, list[float]] = (-1, [])
         idle_w = self._of["idle_w"]
         self.sink_c = self.inlet_c + idle_w * self._of["sink_r"]
         self.die_c = self.sink_c + idle_w * self._of["die_r"]
@@ -106,6 +107,12 @@ class Plant:
         """Share of the full batch's rate that the sequences allow, over the phases."""
         prefill, decode = self._fills()
         return self.prefill * prefill + (1 - self.prefill) * decode
+
+    def utilization_of(self, index: int) -> float:
+        """Of one card; those of all are made at the first one after a step."""
+        if self._utilizations[0] != self.steps:
+            self._utilizations = self.steps, self.utilization.tolist()
+        return self._utilizations[1][index]
 
     def power(self, clock: Floats) -> Floats:
         """W drawn at a clock, as a share of the highest, with the load, temperature and voltage curve of now:
@@ -144,6 +151,12 @@ class Plant:
         decode = running / (weights + (1 - weights) * running)
         return np.minimum(1, running / _FULL_BATCH_PREFILL), decode
 
+    def rates(self) -> tuple[Floats, Floats]:
+        """Prefill and decode per second of the full clock's and batch's, if all the time went into the one or the other."""
+        prefill, decode = self.speed(self.clock)
+        prompts, answers = self._fills()
+        return np.maximum(prefill * prompts, 1e-9), np.maximum(decode * answers, 1e-9)
+
     def _power_terms(self) -> tuple[Floats, Floats, Floats]:
         of, busy = self._of, self.running > 0
         utilization, prefill = self.utilization, self.prefill
@@ -178,13 +191,12 @@ class Plant:
 
     def _work(self, busy: Flags, capped: Floats) -> None:
         """Full-clock, full-batch seconds of work done."""
-        prefill, decode = self.speed(self.clock)
+        prefill, decode = self.rates()
         short = np.maximum(_CLIFF_SHARE - self.limit_w / self._of["default_w"], 0)
         cliff = 1 - _CLIFF_SLOPE * short * np.clip((1 - capped) / 0.3, 0, 1)
         rate = busy * np.maximum(cliff, 0) * DT_S
-        prompts, answers = self._fills()
-        self.prefill_work = self.prefill_work + rate * self.prefill * prefill * prompts
-        self.decode_work = self.decode_work + rate * (1 - self.prefill) * decode * answers
+        self.prefill_work = self.prefill_work + rate * self.prefill * prefill
+        self.decode_work = self.decode_work + rate * (1 - self.prefill) * decode
 
     def power_to_reach(self, die_c: Floats) -> Floats:
         """W that take the die to such a temperature by the end of the next step: what only the omniscient know."""

@@ -91,15 +91,16 @@ def _put_back_limit(lease: Lease, device: Device) -> tuple[Outcome, str]:
 
 
 def _reload(lease: Lease, device: Device) -> str | None:
-    """What tells that the driver was loaded anew since the lease. A smaller energy counter alone does not: a wrong reading
-    would leave the card as it is, so a limit of ours that still stands outweighs it."""
+    """What tells that the driver was loaded anew since the lease. A limit of ours that still stands proves that it was not;
+    only without one does a smaller energy counter count, as a wrong reading would leave the card as it is."""
     if device.card.driver != lease.driver:
         return f"the driver is {device.card.driver} now, and was {lease.driver}"
     with suppress(CardError):
-        energy_j, standing_w = device.read().energy_j, device.requested_w() if lease.written_w else None
-        fell = energy_j is not None and lease.energy_j is not None and energy_j < lease.energy_j
-        if fell and (standing_w is None or not lease.wrote(standing_w)):
-            return "the driver was loaded anew"
+        standing_w = device.requested_w() if lease.written_w else None
+        if standing_w is None or not lease.wrote(standing_w):
+            energy_j = device.read().energy_j
+            if energy_j is not None and lease.energy_j is not None and energy_j < lease.energy_j:
+                return "the driver was loaded anew"
     return None
 
 

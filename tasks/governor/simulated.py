@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tasks.governor.cards import PlantParameters
-from tasks.governor.device import CardError, CardLostError
+from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.events import Event, Kind, Surroundings
 from tasks.governor.plant import DT_S, Floats, Plant
 from tasks.governor.sample import Card, Sample, Throttle
@@ -49,6 +49,8 @@ class Board:
 
     def during(self, kind: Kind) -> Event | None:
         """The event of that kind that is on now."""
+        if not self.events:
+            return None
         now = self.plant.time_s
         return next((one for one in self.events if one.kind is kind and one.holds(now)), None)
 
@@ -197,7 +199,7 @@ class SimulatedDevice:
         self._may_set()
         of, asked = self._board.parameters, round(watts * 1000) / 1000
         if not of.min_w <= asked <= of.default_w:
-            raise CardError(f"{asked:g} W is not between {of.min_w:g} and {of.default_w:g} W (NVML: InvalidArgument)")
+            raise RefusedError(f"{asked:g} W is not between {of.min_w:g} and {of.default_w:g} W (NVML: InvalidArgument)")
         self._board.request(asked)
         if self._board.requested_w != asked:
             raise CardError(f"{asked:g} W were asked for, and the card has {self._board.requested_w:g} W")
@@ -206,7 +208,7 @@ class SimulatedDevice:
         self._may_set()
         of = self._board.parameters
         if max_mhz < of.min_mhz:
-            raise CardError(f"{max_mhz} MHz is below the lowest clock, {of.min_mhz} MHz (NVML: InvalidArgument)")
+            raise RefusedError(f"{max_mhz} MHz is below the lowest clock, {of.min_mhz} MHz (NVML: InvalidArgument)")
         self._board.lock(max(clock for clock in of.clocks_mhz if clock <= max_mhz))
 
     def unlock_clock(self) -> None:
@@ -232,7 +234,7 @@ class SimulatedDevice:
     def _may_set(self) -> None:
         self._call()
         if not self._permitted or self._board.during(Kind.DENIED) is not None:
-            raise CardError(_NOT_ALLOWED)
+            raise RefusedError(_NOT_ALLOWED)
 
 
 def _sample(board: Board, now_s: float) -> Sample:
@@ -240,7 +242,7 @@ def _sample(board: Board, now_s: float) -> Sample:
     reading = plant.sensors.reading(at)
     temperature, memory = reading.temperature_c, reading.memory_c
     running, prefill = bool(plant.sequences[at] > 0 and plant.bound[at] > 0), float(plant.prefill[at])
-    busy = float(plant.utilization[at]) if of.activities else 0.0
+    busy = plant.utilization_of(at) if of.activities else 0.0
     return Sample(
         time_s=now_s,
         temperature_c=temperature,

@@ -28,7 +28,7 @@ class RunLock:
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         deadline = time.monotonic() + self._wait_s
         while not _try_lock(fd):
             if time.monotonic() >= deadline:

@@ -113,6 +113,21 @@ class Physics:
         self._thread.join()
         self._sum_up()
 
+    @property
+    def is_put_back(self) -> bool:
+        """Whether all cards have the limits that they had at the beginning, and no locks."""
+        return all(map(self._is_put_back, range(len(self.seen))))
+
+    def _is_put_back(self, at: int) -> bool:
+        card = self._stub.cards[at]
+        return bool(card.requested_mw == self._found_mw[at] and card.lock_max_mhz == 0)
+
+    def await_restored(self, patience_s: float) -> None:
+        """Leave the time to put things back to whoever does so when their owner has died."""
+        until_s = time.monotonic() + patience_s
+        while not self.is_put_back and time.monotonic() < until_s:
+            time.sleep(0.01)
+
     def _run(self) -> None:
         due = time.monotonic()
         while not self._stop.wait(max(due - time.monotonic(), 0.0)):
@@ -155,13 +170,13 @@ class Physics:
 
     def _sum_up(self) -> None:
         calls = self._stub.calls
-        for at, (card, seen) in enumerate(zip(self._stub.cards, self.seen, strict=True)):
+        for at, seen in enumerate(self.seen):
             own = [call for call in calls if call.card == at]
             seen.sets = dict(Counter(call.name for call in own))
             limits = [call.arguments[0] / 1000 for call in own if "PowerManagementLimit" in call.name and not call.code]
             clocks = [call.arguments[1] for call in own if "SetGpuLockedClocks" in call.name and not call.code]
             seen.lowest_limit_w, seen.lowest_clock_mhz = min(limits, default=None), min(clocks, default=None)
-            seen.is_put_back = card.requested_mw == self._found_mw[at] and card.lock_max_mhz == 0
+            seen.is_put_back = self._is_put_back(at)
 
 
 def _tell(card: Card, sample: Sample, speed: float) -> None:

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound = _bound(asked.limit, asked.full) if asked.limit else lambda: 1.0
         with Physics(stub, [card], [events], inlet_c=asked.inlet, speed=asked.speed, bound=bound) as physics:
             code = _run(command, stub, may_set=not asked.no_root)
+            physics.await_restored(asked.linger)
     (seen,) = physics.seen
     print(_told(asked.card, seen), file=sys.stderr)
     if asked.report is not None:
@@ -66,13 +68,14 @@ def _run(command: Sequence[str], stub: Stub, *, may_set: bool) -> int:
     paths = [stub.environment["LD_LIBRARY_PATH"], os.environ.get("LD_LIBRARY_PATH", "")]
     environment = os.environ | stub.environment | {"LD_LIBRARY_PATH": ":".join(filter(None, paths))}
     try:
-        done = subprocess.run([*_with_rights(read_rights(), may_set=may_set), *command], env=environment, check=False)
-    except KeyboardInterrupt:
-        return 130
+        process = subprocess.Popen([*_with_rights(read_rights(), may_set=may_set), *command], env=environment)
     except OSError as error:
         print(f"play: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the command as well, which may take its time
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    code = process.wait()
+    return code if code >= 0 else 128 - code
 
 
 def _with_rights(rights: Rights, *, may_set: bool) -> list[str]:
@@ -131,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=float, default=1.0, help="how much faster than the clock heat and load move")
     parser.add_argument("--limit", metavar="GLOB", help="files that say how many sequences may run; the newest counts")
     parser.add_argument("--full", type=int, default=256, help="how many sequences are a full batch")
+    parser.add_argument("--linger", type=float, default=3.0, metavar="S", help="how long to wait for it to be put back")
     parser.add_argument("--no-root", action="store_true", help="the command may set nothing")
     parser.add_argument("--report", type=Path, metavar="FILE", help="what the card went through, as JSON")
     return parser

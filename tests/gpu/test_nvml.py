@@ -1,5 +1,8 @@
 """NvmlDevice on the stub driver, by the binding's own path: what the other device's contract cannot ask."""
 
+import math
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,9 +12,10 @@ import pytest
 
 from tasks.governor.device import CardError, CardLostError
 from tasks.governor.nvml import NvmlDevice, cards
+from tasks.governor.readings import Field
 from tasks.governor.rights import Rights
 from tasks.governor.sample import Throttle
-from tests.gpu.stub import LOST, RESET_REQUIRED, build
+from tests.gpu.stub import LOST, RESET_REQUIRED, SOURCE, build
 
 if TYPE_CHECKING:
     from tests.gpu.conftest import MakeStub
@@ -145,6 +149,45 @@ def test_a_driver_that_does_not_answer(stub: "Stub", device: NvmlDevice, name: s
         return
     with pytest.raises(CardError, match=rf"card 0 .*nvml{name} failed \(NVML: Timeout\)"):
         device.read()
+
+
+CODES = [*range(1, 31), 999]
+GARBAGE = [0, 1, -1, 255, 2**31, 2**32 - 1, 2**63 - 1]
+
+
+def test_nothing_else_comes_through_the_door(stub: "Stub", loaded: Load) -> None:
+    """Whatever any call of NVML answers, error or garbage: a plausible reading, or one of two errors."""
+    loaded(stub)
+    names = [f"field:{int(field)}" for field in Field]
+    names += re.findall(r'"((?:Device|System|Event|Gpm)\w+(?::memory)?)"', SOURCE.read_text())
+    names += [f"DeviceGet{name}" for name in re.findall(r"^NUMBER\((\w+)", SOURCE.read_text(), re.MULTILINE)]
+    assert len(set(names)) > 45
+    outcomes = Counter(_outcome(stub, name, code, 0) for name in set(names) for code in CODES)
+    outcomes += Counter(_outcome(stub, name, -1, value) for name in set(names) for value in GARBAGE)
+    assert set(outcomes) == {"read", "CardError", "CardLostError"}
+    assert outcomes["read"] > outcomes["CardError"] > outcomes["CardLostError"] > 40
+
+
+def _outcome(stub: "Stub", name: str, code: int, value: int) -> str:
+    """What becomes of finding, opening, reading twice and setting while one call answers so."""
+    stub.fault(name, code, value=value)
+    try:
+        cards(ROOT)
+        device = NvmlDevice(stub.card.uuid.decode(), rights=ROOT)
+        try:
+            samples = [device.read(), device.read()]
+            device.requested_w()
+        finally:
+            device.close()
+    except (CardError, CardLostError) as error:
+        return type(error).__name__
+    finally:
+        stub.mend(name)
+    for sample in samples:
+        assert sample.temperature_c is None or 0 < sample.temperature_c < 120
+        assert sample.power_w is None or 0 <= sample.power_w <= 1.5 * (device.card.max_w or math.inf)
+        assert sample.utilization is None or 0 <= sample.utilization <= 1.1
+    return "read"
 
 
 def test_no_temperature_is_no_reading(stub: "Stub", device: NvmlDevice) -> None:
@@ -289,6 +332,13 @@ def test_a_limit_that_cannot_move(stub: "Stub", loaded: Load) -> None:
     (card,) = cards(ROOT).cards
     assert card.no_power == "the card's power limit cannot be changed"
     assert card.no_clock == "the card lists no clocks that may be asked for"
+
+
+def test_a_number_of_cards_that_cannot_be(stub: "Stub", loaded: Load) -> None:
+    """Four thousand million cards are none, and are not looked for one by one."""
+    loaded(stub)
+    stub.fault("DeviceGetCount_v2", value=2**32 - 1)
+    assert cards(ROOT).reason == "the NVIDIA driver says that it has 4294967295 cards, which cannot be"
 
 
 def test_all_cards_but_the_lost_one(make_stub: "MakeStub", loaded: Load) -> None:

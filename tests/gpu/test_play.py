@@ -74,7 +74,7 @@ limited = until(lambda sample: sample.power_w < 355)
 print(locked.power_w > 360, limited.enforced_w)
 sys.exit(7)
 """,
-        *("--load", "prefill", "--speed", "10"),
+        *("--load", "prefill", "--speed", "10", "--linger", "0"),
     )
     assert (code, out) == (7, "True 350.0\n")
     assert seen["sets"] == {"DeviceSetGpuLockedClocks": 1, "DeviceSetPowerManagementLimit": 1}
@@ -87,6 +87,34 @@ def test_what_is_put_back_is_told(play: Play) -> None:
         "device.lock_clock(900); device.set_power_limit(300); device.set_power_limit(700); device.unlock_clock()"
     )
     assert (code, seen["is_put_back"], sum(seen["sets"].values())) == (0, True, 4)
+
+
+_DIES = """
+import os, signal
+device.lock_clock(900)
+if os.fork():
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.5)
+device.unlock_clock()
+"""
+
+
+def test_who_outlives_the_command_may_put_it_back(play: Play) -> None:
+    """A process that is still there when the command was killed is waited for; the exit code tells the signal."""
+    code, _, seen = play(_DIES)
+    assert (code, seen["is_put_back"]) == (128 + 9, True)
+
+
+def test_a_stop_is_the_command_s_own(stub_library: Path) -> None:
+    """Terminating the play terminates the command, which ends as it wants to."""
+    trap = "trap 'echo stopping; sleep 0.3; exit 5' TERM; echo begun; while true; do sleep 0.05; done"
+    command = [sys.executable, "-m", "tests.gpu.play", "--", "sh", "-c", trap]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.terminate()
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (5, "stopping\n")
+    assert "put back as it was" in err
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")

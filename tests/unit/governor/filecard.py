@@ -1,6 +1,7 @@
 """A card that is a file, for several processes: what it is set to, and who set what. `open_card` makes the guard find it.
 
-Keys: requested_w, locked_mhz (null: free), driver, energy_j, fails (calls that raise CardError), lost, log ([pid, call]).
+Keys: requested_w, locked_mhz (null: free), driver, energy_j, fails and refuses (calls that raise CardError and
+RefusedError), lost, log ([pid, call]).
 """
 
 import fcntl
@@ -12,22 +13,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.governor.device import CardError, CardLostError
+from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.sample import Card, Sample
 
 UUID = "GPU-0"
 FACTORY = "filecard:open_card"
 FRESH: dict[str, Any] = {
-    "requested_w": 350.0, "locked_mhz": None, "driver": "570.1", "energy_j": 1000.0, "fails": [], "lost": False, "log": []
+    "requested_w": 350.0, "locked_mhz": None, "driver": "570.1",
+    "energy_j": 1000.0, "fails": [], "refuses": [], "lost": False, "log": []
 }  # fmt: skip
 
 
 class FileCard:
-    """`before` is called with each call's name before it is made."""
+    """`before` is called with each call's name before it is made, `after` after it."""
 
-    def __init__(self, path: Path, before: Callable[[str], None] = lambda call: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        before: Callable[[str], None] = lambda call: None,
+        after: Callable[[str], None] = lambda call: None,
+    ) -> None:
         self.path = path
         self.before = before
+        self.after = after
         self.closed = False
         if not path.exists():
             path.write_text(json.dumps(FRESH))
@@ -81,10 +89,13 @@ class FileCard:
             if state["lost"]:
                 raise CardLostError("the card is gone")
             if name.split()[0] in state["fails"]:
-                raise CardError(f"no permission for {name}")
+                raise CardError(f"no answer to {name}")
+            if name.split()[0] in state["refuses"]:
+                raise RefusedError(f"no permission for {name}")
             state.update(values)
             if values:
                 state["log"].append([os.getpid(), name])
+        self.after(name)
         return state
 
 

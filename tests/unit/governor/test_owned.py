@@ -13,10 +13,11 @@ import pytest
 
 import tasks.governor.owned
 from tasks.core.errors import DamageError, LockedError
-from tasks.governor.device import CardError, CardLostError
+from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.lease import lease_path, new_lease, read_lease, write_lease
 from tasks.governor.owned import LeaseLostError, OwnedDevice
 from tasks.governor.restore import Outcome
+from tasks.governor.watch import Sight
 from tests.unit.governor.filecard import FACTORY, UUID, FileCard
 
 HERE = Path(__file__).parent
@@ -181,14 +182,31 @@ def test_no_guard_no_write(card: FileCard, tmp_path: Path, lease_file: Path, fac
 
 
 def test_refused_write_leaves_nothing(card: FileCard, own: Own, lease_file: Path) -> None:
-    """Without permission the card's error comes through, and there is nothing to put back."""
-    card.set(fails=["limit", "clock"])
+    """What the card refuses is off the lease again: there is nothing to put back."""
+    card.set(refuses=["limit", "clock", "unlock"])
     with own() as owned:
         for _ in range(2):
-            with pytest.raises(CardError, match="no permission"):
+            with pytest.raises(RefusedError, match="no permission"):
                 owned.set_power_limit(300.0)
-    assert owned.restoration is not None and owned.restoration.outcome is Outcome.UNCHANGED
+            with pytest.raises(RefusedError, match="no permission"):
+                owned.lock_clock(1000)
+        lease = read_lease(lease_file)
+        assert lease is not None and lease.is_untouched
     assert card.state["log"] == [] and not lease_file.exists()
+
+
+def test_write_without_answer_may_have_happened(card: FileCard, own: Own, lease_file: Path) -> None:
+    """A change of which nothing is known stays on the lease; neither outcome of it is taken for another writer's."""
+    with own() as owned:
+        for standing_w in (350.0, 300.0):
+            card.set(fails=["limit"])
+            with pytest.raises(CardError, match="no answer"):
+                owned.set_power_limit(300.0)
+            card.set(fails=[], requested_w=standing_w)
+            lease = read_lease(lease_file)
+            assert lease is not None and lease.wrote(300.0)
+        owned.set_power_limit(290.0)
+    assert settings(card)[0] == 350.0
 
 
 def test_another_writer_is_not_fought(card: FileCard, own: Own) -> None:
@@ -235,6 +253,28 @@ def test_silent_owner_loses_the_card_once(card: FileCard, own: Own, lease_file: 
         owned.set_power_limit(310.0)
         assert settings(card)[0] == 310.0 and lease_file.exists()
     assert settings(card)[0] == 350.0
+
+
+def test_reading_tells_of_the_loss_once(card: FileCard, own: Own) -> None:
+    """The reading after a loss says so, as what was decided before it holds no more; the next one reads."""
+    with own(period_s=0.05) as owned:
+        owned.set_power_limit(300.0)
+        guard = owned.guard_pid
+        wait_for(lambda: psutil.Process(guard).status() == psutil.STATUS_ZOMBIE)
+        with pytest.raises(LeaseLostError, match="was put back"):
+            owned.read()
+        assert owned.read().requested_w == 350.0
+
+
+def test_reading_past_a_guard_at_work(card: FileCard, own: Own) -> None:
+    """A guard whose card does not take its limit back does not keep the owner from reading."""
+    with own(period_s=0.05) as owned:
+        owned.set_power_limit(300.0)
+        card.set(fails=["limit"])
+        wait_for(lambda: owned._watch is not None and owned._watch.sight() is Sight.ACTING)
+        assert owned.read().requested_w == 300.0
+        card.set(fails=[])
+        wait_for(lambda: settings(card)[0] == 350.0)
 
 
 def test_beats_keep_the_card(card: FileCard, own: Own) -> None:
@@ -299,7 +339,10 @@ def test_guard_that_cannot_be_replaced(card: FileCard, own: Own, monkeypatch: py
         assert owned.guard_pid is not None
         monkeypatch.delenv("FILECARD")
         os.kill(owned.guard_pid, signal.SIGKILL)
-        wait_for(lambda: owned.read() and settings(card)[0] == 350.0)
+        wait_for(lambda: psutil.Process(owned.guard_pid).status() == psutil.STATUS_ZOMBIE)
+        with pytest.raises(LeaseLostError, match="has lost its guard"):
+            owned.read()
+        assert settings(card)[0] == 350.0 and owned.read()
         with pytest.raises(CardError, match="guard could not be armed"):
             owned.set_power_limit(290.0)
 
@@ -311,7 +354,7 @@ def test_end_that_fails_keeps_the_lease(card: FileCard, own: Own, lease_file: Pa
     guard = psutil.Process(owned.guard_pid)
     card.set(fails=["limit"])
     owned._watch.release = _in_no_time(owned._watch.release)  # type: ignore[union-attr, method-assign]
-    with pytest.raises(CardError, match="no permission"):
+    with pytest.raises(CardError, match="no answer"):
         owned.close()
     assert lease_file.exists() and card.closed
     card.set(fails=[])

@@ -137,7 +137,7 @@ def test_one_failure_does_not_keep_the_rest(
     leave()
     card.set(fails=[fails])
     outcome, text = restore()
-    assert outcome is Outcome.FAILED and f"no permission for {fails}" in text
+    assert outcome is Outcome.FAILED and f"no answer to {fails}" in text
     assert settings(card) == expected
     card.set(fails=[])
     assert restore()[0] is Outcome.RESTORED

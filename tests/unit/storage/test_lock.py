@@ -30,6 +30,15 @@ def test_lock_is_free_after_use(tmp_path: Path) -> None:
     assert not is_locked(path)
 
 
+def test_lock_follows_no_link(tmp_path: Path) -> None:
+    """A link in the lock's place does not make its holder empty another file."""
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / "lock").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic links"), RunLock(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "other").read_text() == "precious"
+
+
 def test_lock_ends_with_a_killed_holder(tmp_path: Path) -> None:
     """SIGKILL of the holder frees the lock at once: there is nothing to time out."""
     path = tmp_path / "lock"
