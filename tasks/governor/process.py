@@ -142,6 +142,8 @@ def _govern(
         due_s = max(due_s + period_s, time.monotonic())
         for report in reports.until(due_s):
             engine.hear(report, time.monotonic())
+    if (counters := engine.counters()) is not None:  # with what the last report counted
+        recorder.record(datetime.now(UTC), time.monotonic(), counters=counters)
 
 
 def _publish(spec: GovernorSpec, setting: Setting) -> None:
