@@ -51,12 +51,13 @@ def cards_of(room: MachineRoom) -> list[Card]:
     return [SimulatedDevice(room, at).card for at in range(len(room.boards))]
 
 
+UNTOLD = "governor, not told the plan"
 CONTROLLERS: dict[str, Callable[[MachineRoom], Controller]] = {
     "hardware only": lambda room: Nothing(),
     "hysteresis 80/75": lambda room: Threshold(cards_of(room), 80, 75, 0.6, 5),
     "hysteresis 76/72": lambda room: Threshold(cards_of(room), 76, 72, 0.5, 1),
     "governor": lambda room: Governor(cards_of(room), MANAGED),
-    "governor, not told the plan": lambda room: Governor(cards_of(room), MANAGED),
+    UNTOLD: lambda room: Governor(cards_of(room), MANAGED),
 }
 OPTIMUM, OPTIMUM_AT_LINE = "optimum at 78", "optimum at 80"
 
@@ -73,7 +74,7 @@ class Job:
 
 def run(job: Job) -> Outcome:
     scene = job.scene.part(job.start, job.end)
-    work: Work = Schedule(scene, told="not told" not in job.controller, seed=job.start)
+    work: Work = Schedule(scene, told=job.controller != UNTOLD, seed=job.start)
     if job.controller in (OPTIMUM, OPTIMUM_AT_LINE):
         return hold(scene, 80.0 if job.controller == OPTIMUM_AT_LINE else SET_POINT_C, work)[0]
     return simulate(scene, CONTROLLERS[job.controller], work)[0]

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 from scipy.spatial import ConvexHull
 
-from benchmarks.rooms import Scene, Trace
+from benchmarks.rooms import Scene, Trace, Work, hold
 from tasks.governor.cards import PlantParameters
 from tasks.governor.plant import Plant
 
@@ -21,45 +21,65 @@ Floats = NDArray[np.float64]
 STEP_S = 2
 
 
+def held_of_most(scene: Scene, set_c: float, work: Work) -> Floats:
+    """Work under the one-step controller, of the most that can be done; of each plant."""
+    held, trace = hold(scene, set_c, work)
+    most = []
+    for at in range(len(scene.parameters)):
+        own = Trace(*(getattr(trace, name)[:, at : at + 1] for name in Trace.__dataclass_fields__))
+        most.append(most_work(scene.part(at, at + 1), set_c, own))
+    ratios: Floats = held.work / np.array(most)
+    return ratios
+
+
 def most_work(scene: Scene, set_c: float, held: Trace) -> float:
     """Of the scene's one plant, in full-clock seconds; `held` is what the one-step controller made of it."""
     (card,) = scene.parameters
+    inputs = _inputs(scene)
+    count = len(inputs[0])
+    # Variables: power, work, die and sink at the end, each a block of `count` intervals.
     plant = scene.room().plant
-    start = plant.die_c[0], plant.sink_c[0]
-    inlet, fan, prefill, busy = _inputs(scene)
-    hulls: dict[tuple[float, bool, int], Floats] = {}
-    rows: list[tuple[int, int, float]] = []
-    right: list[float] = []
-    equal: list[tuple[int, int, float]] = []
-    equal_right: list[float] = []
-    count = len(inlet)
-    # Variables of interval t: power, work, and die and sink at its end, each a block of `count`.
-    matrices = {one: _matrices(card, one) for one in set(fan.tolist())}
-    for t in range(count):
-        die_c = float(held.die_c[min(t * STEP_S, len(held.die_c) - 1), 0])
-        key = (round(float(prefill[t]), 4), bool(busy[t]), round(die_c / 4))
-        hull = hulls.setdefault(key, _hull(plant, *key))
-        for slope, offset in hull:
-            rows += [(len(right), count + t, 1.0), (len(right), t, -slope * STEP_S)]
-            right.append(offset * STEP_S)
-        moved, heated, cooled = matrices[fan[t]]
-        for node in (0, 1):
-            row, known = len(equal_right), cooled[node] * inlet[t]
-            equal += [(row, (2 + node) * count + t, 1.0), (row, t, -heated[node])]
-            for other in (0, 1):
-                if t:
-                    equal.append((row, (2 + other) * count + t - 1, -moved[node, other]))
-                else:
-                    known += moved[node, other] * start[other]
-            equal_right.append(known)
-    power_bounds = [_power_bounds(plant, float(prefill[t]), bool(busy[t])) for t in range(count)]
-    bounds = power_bounds + [(None, None)] * count + [(None, set_c)] * count + [(None, None)] * count
+    above, right = _work_below_hulls(plant, held, *inputs[2:])
+    same, equal = _heat(card, (float(plant.die_c[0]), float(plant.sink_c[0])), *inputs[:2])
+    power = [_power_bounds(plant, float(share), bool(busy)) for share, busy in zip(*inputs[2:], strict=True)]
+    bounds = power + [(None, None)] * count + [(None, set_c)] * count + [(None, None)] * count
     gain = np.concatenate([np.zeros(count), -np.ones(count), np.zeros(2 * count)])
-    found = linprog(gain, _sparse(rows, len(right), 4 * count), right, _sparse(equal, len(equal_right), 4 * count), equal_right,
-                    bounds, method="highs")  # fmt: skip
+    found = linprog(gain, above, right, same, equal, bounds, method="highs")
     if not found.success:
         raise RuntimeError(f"{card.name}: {found.message}")
     return float(-found.fun)
+
+
+def _work_below_hulls(plant: Plant, held: Trace, prefill: Floats, busy: Floats) -> tuple[coo_array, list[float]]:
+    """Work of each interval is below every line of its hull."""
+    count, rows, right = len(prefill), list[tuple[int, int, float]](), list[float]()
+    hulls: dict[tuple[float, bool, int], Floats] = {}
+    for t in range(count):
+        die_c = float(held.die_c[min(t * STEP_S, len(held.die_c) - 1), 0])
+        key = (round(float(prefill[t]), 4), bool(busy[t]), round(die_c / 4))
+        if key not in hulls:
+            hulls[key] = _hull(plant, *key)
+        for slope, offset in hulls[key]:
+            rows += [(len(right), count + t, 1.0), (len(right), t, -slope * STEP_S)]
+            right.append(offset * STEP_S)
+    return _sparse(rows, len(right), 4 * count), right
+
+
+def _heat(card: PlantParameters, start: tuple[float, float], inlet: Floats, fan: Floats) -> tuple[coo_array, list[float]]:
+    """Die and sink at the end of each interval, by those at its beginning, its power and its inlet."""
+    count, rows, right = len(inlet), list[tuple[int, int, float]](), list[float]()
+    matrices = {one: _matrices(card, one) for one in set(fan.tolist())}
+    for t in range(count):
+        moved, heated, cooled = matrices[fan[t]]
+        for node in (0, 1):
+            row, known = len(right), cooled[node] * inlet[t]
+            rows += [(row, (2 + node) * count + t, 1.0), (row, t, -heated[node])]
+            if t:
+                rows += [(row, (2 + other) * count + t - 1, -moved[node, other]) for other in (0, 1)]
+            else:
+                known += moved[node, 0] * start[0] + moved[node, 1] * start[1]
+            right.append(known)
+    return _sparse(rows, len(right), 4 * count), right
 
 
 def _inputs(scene: Scene) -> tuple[Floats, Floats, Floats, Floats]:

@@ -63,6 +63,12 @@ class Schedule:
     def before(self, plant: Plant) -> None:
         """The events do it."""
 
+    def load(self, plant: Plant, second: int, at: int) -> Load:
+        """Of one plant."""
+        running = round(float(min(plant.sequences[at], plant.bound[at])) * FULL_SEQS)
+        ahead = None if self._ahead is None else min(float(self._ahead[second, at] * self._error[at]), 1.0)
+        return Load(running, FULL_SEQS, float(plant.prefill[at]) if running else None, ahead)
+
     def loads(self, plant: Plant, second: int) -> list[Load]:
         running = np.rint(plant.running * FULL_SEQS).astype(int).tolist()
         prefill = plant.prefill.tolist()

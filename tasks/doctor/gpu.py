@@ -69,7 +69,7 @@ def _rights(card: Card) -> Finding:
     allowed = [what for what, reason in refused.items() if reason is None]
     whys = dict.fromkeys(reason for reason in refused.values() if reason is not None)
     if not whys:
-        return ok(PAGE, f"{_name(card)}: the governor may set its clock and its power limit, where control is managed")
+        return ok(PAGE, f"{_name(card)}: the governor may set its clock and its power limit (--power managed)")
     what = f"may set {allowed[0]} and" if allowed else "sets nothing and"
     return ok(PAGE, f"{_name(card)}: the governor {what} bounds sequences in flight: {'; '.join(whys)}")
 
@@ -80,7 +80,7 @@ def _condition(card: Card, sample: Sample) -> Iterator[Finding]:
         yield warning(PAGE, f"{_name(card)} slows itself down ({words})", "look at its cooling and its power supply")
     if sample.memory_used_bytes is not None and sample.memory_used_bytes > _TAKEN_BYTES:
         taken = f"{sample.memory_used_bytes / _GB:.1f} of {card.memory_bytes / _GB:.0f} GB"
-        yield warning(PAGE, f"{_name(card)}: {taken} are taken by others", "nvidia-smi says who; end it, or leave it room")
+        yield warning(PAGE, f"{_name(card)}: {taken} are in use", "nvidia-smi says who; end it, or leave it room")
     if sample.ecc_errors:
         yield warning(
             PAGE, f"{_name(card)}: {sample.ecc_errors} uncorrected memory errors", "nvidia-smi -q -d ECC; have it looked at"

@@ -68,7 +68,7 @@ GROUP BY ALL ORDER BY run_id, card_uuid, seconds DESC, reason;
 -- name: governor
 SELECT run_id, time, card_index, state, set_clock_mhz, round(set_power_w, 1) AS set_power_w, set_max_num_seqs, reason,
        temperature_c, round(power_w, 1) AS power_w
-FROM telemetry
+FROM telemetry WHERE state IS NOT NULL
 QUALIFY (set_clock_mhz, set_power_w, set_max_num_seqs, state) IS DISTINCT FROM
     lag((set_clock_mhz, set_power_w, set_max_num_seqs, state))
         OVER (PARTITION BY run_id, session, engine, card_uuid ORDER BY time_s)

@@ -62,7 +62,7 @@ def test_faults_are_on_the_page(on_stub: Callable[..., Stub], tmp_path: Path) ->
     on_stub({"reasons": 0x40}, {"memory_used_bytes": 70 << 30})
     warnings = [one.what for one in gpu_page(tmp_path) if one.state is State.WARNING]
     assert any("0: NVIDIA H100 80GB HBM3 slows itself down (hw_thermal)" in what for what in warnings)
-    assert any("1: NVIDIA H100 80GB HBM3: 75.2 of 86 GB are taken by others" in what for what in warnings)
+    assert any("1: NVIDIA H100 80GB HBM3: 75.2 of 86 GB are in use" in what for what in warnings)
 
 
 def test_a_driver_that_hangs_is_not_waited_for(on_stub: Callable[..., Stub]) -> None:

@@ -115,7 +115,7 @@ def test_missing_rights_are_told_once() -> None:
     [
         (None, "cannot be read now"),
         (Sample(0.0, throttle=Throttle.HW_THERMAL | Throttle.GPU_IDLE), "slows itself down (hw_thermal)"),
-        (Sample(0.0, memory_used_bytes=70 * 10**9), "70.0 of 80 GB are taken by others"),
+        (Sample(0.0, memory_used_bytes=70 * 10**9), "70.0 of 80 GB are in use"),
         (Sample(0.0, ecc_errors=3), "3 uncorrected memory errors"),
         (Sample(0.0, xid=79), "Xid 79"),
         (Sample(0.0, requested_w=400), "its power limit is 400 W, below its default of 700"),

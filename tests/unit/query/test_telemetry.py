@@ -111,7 +111,8 @@ def test_throttling(layout: Layout) -> None:
 def test_what_the_governor_did(layout: Layout) -> None:
     """One line a change of what is set, with its reason and the reading that it followed."""
     settings = ((1980, "warm"), (1980, "as before"), (1200, "hot"), (1200, ""), (None, "cool"))
-    write(layout, [reading(i, set_clock_mhz=clock, reason=why) for i, (clock, why) in enumerate(settings)])
+    rows = [reading(i, state="Nominal", set_clock_mhz=clock, reason=why) for i, (clock, why) in enumerate(settings)]
+    write(layout, [*rows, reading(9, card_uuid=None)])
     found = [(row["set_clock_mhz"], row["reason"]) for row in named(layout, "governor")]
     assert found == [(1980, "warm"), (1200, "hot"), (None, "cool")]
 
