@@ -41,6 +41,10 @@ class Governor:
     def tick(self, load: Load, now_s: float) -> Setting:
         """One period; what may run from now on."""
         answer = self._hands.do(self._device.read, self._patience_s)
+        if answer and isinstance(answer.error, LeaseLostError):  # the guard has put the card back: begin anew
+            _log.warning("%s", answer.error)
+            self._set, self._state, self._found_w = (None, None), None, None
+            answer = self._hands.do(self._device.read, self._patience_s)
         sample = answer.value if answer else None
         if answer and isinstance(answer.error, CardLostError):
             self._state, setting = self._lost(str(answer.error))

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.core.config import PowerConfig
 from tasks.core.errors import DamageError, LockedError, NightbatchError
@@ -28,12 +28,16 @@ from tasks.governor.lease import state_dir
 from tasks.governor.load import Engine
 from tasks.governor.owned import OwnedDevice
 from tasks.governor.record import Recorder, session_name, take_in_telemetry
+from tasks.governor.restore import Outcome, restore_all
 from tasks.governor.sample import Card, Sample
 from tasks.governor.setting import Setting
 from tasks.governor.visible import visible
 from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Run
 from tasks.storage.limit import UNBOUNDED, write_limit
+
+if TYPE_CHECKING:
+    from tasks.governor.nvml import Found
 
 _OPENS_S = 30.0
 """With persistence off the driver's first call takes seconds."""
@@ -178,7 +182,12 @@ def _opened(spec: GovernorSpec, hands: Hands) -> tuple[Device | None, str | None
 def _first_card(config: PowerConfig) -> tuple[Device | None, str | None]:
     from tasks.governor.nvml import cards
 
-    found = cards()
+    left = [str(done) for done in restore_all(state_dir(), open_card) if done.outcome is not Outcome.HELD]
+    device, words = _seen_card(config, cards())
+    return device, "; ".join(filter(None, (*left, words))) or None
+
+
+def _seen_card(config: PowerConfig, found: "Found") -> tuple[Device | None, str | None]:
     seen = visible(found.cards, os.environ)
     if not seen:
         return None, found.reason if not found.cards else "CUDA_VISIBLE_DEVICES shows no card"

@@ -43,18 +43,22 @@ class Scripted:
     def __init__(self, card: Card, heard: Heard) -> None:
         self._card, self._heard = card, heard
         self.now_s = 0.0
-        self.read_as: Callable[[], Sample] = lambda: Sample(self.now_s, temperature_c=79.0, power_w=600.0, requested_w=700.0)
+        self.limit_w = 700.0
+        self.read_as: Callable[[], Sample] = self._hot
         self.refuse: Exception | None = None
 
     @property
     def card(self) -> Card:
         return self._card
 
+    def _hot(self) -> Sample:
+        return Sample(self.now_s, temperature_c=79.0, power_w=600.0, requested_w=self.limit_w)
+
     def read(self) -> Sample:
         return self.read_as()
 
     def requested_w(self) -> float | None:
-        return 700.0
+        return self.limit_w
 
     def _set(self, what: str, value: object) -> None:
         if self.refuse is not None:
@@ -63,6 +67,7 @@ class Scripted:
 
     def set_power_limit(self, watts: float) -> None:
         self._set("power", watts)
+        self.limit_w = watts
 
     def lock_clock(self, max_mhz: int) -> None:
         self._set("clock", max_mhz)
@@ -168,6 +173,28 @@ def test_a_lost_lease_begins_anew(scripted: Scripted, heard: Heard) -> None:
         scripted.now_s = float(second)
         governor.tick(LOAD, scripted.now_s)
     assert {"power", "clock"} & {what for what, _ in heard.said}
+
+
+def test_a_lease_lost_between_two_periods_begins_anew(scripted: Scripted, heard: Heard) -> None:
+    """When the next reading tells that the guard has put the card back, that limit is not taken for another writer's."""
+    governor = governor_of(scripted, heard)
+    for second in range(3):
+        scripted.now_s = float(second)
+        governor.tick(LOAD, scripted.now_s)
+    answer, losses = scripted.read_as, [LeaseLostError("stood still for too long")]
+
+    def read() -> Sample:
+        if losses:
+            scripted.limit_w = 700.0
+            raise losses.pop()
+        return answer()
+
+    scripted.read_as, before = read, len(heard.said)
+    for second in range(3, 7):
+        scripted.now_s = float(second)
+        setting = governor.tick(LOAD, scripted.now_s)
+    assert {"power", "clock"} & {what for what, _ in heard.said[before:]}
+    assert "whoever sets it" not in setting.reason
 
 
 def test_a_lost_card_stops_all(scripted: Scripted, heard: Heard) -> None:
