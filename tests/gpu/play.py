@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             physics.await_restored(asked.linger)
     (seen,) = physics.seen
     print(_told(asked.card, seen), file=sys.stderr)
+    if physics.late_s > 0.5:
+        print(f"play: the computer was busy: the card stood still for up to {physics.late_s:.1f} s", file=sys.stderr)
     if asked.report is not None:
         asked.report.write_text(json.dumps(asdict(seen), indent=2) + "\n")
     return code
