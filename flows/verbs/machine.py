@@ -48,11 +48,11 @@ def restore(as_json: Json = False) -> int:
     Every start of a run does the same; this is for timers, for the end of a service, and for people. Exit code 1 when a
     card could not be put back.
     """
+    from tasks.governor.helper import open_card
     from tasks.governor.lease import state_dir
-    from tasks.governor.nvml import NvmlDevice
     from tasks.governor.restore import restore_all
 
-    done = restore_all(state_dir(), NvmlDevice)
+    done = restore_all(state_dir(), open_card)
     if as_json:
         print_json([{"uuid": one.uuid, "outcome": one.outcome.value, "text": one.text} for one in done])
     else:

@@ -92,6 +92,10 @@ def plan(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Also draw lengths by source and what orders reach: .png, .svg, .pdf."),
     ] = None,
+    price: Annotated[
+        float | None,
+        typer.Option("--price-per-kwh", min=0, help="Also say what its energy costs, where power has been measured."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Say what a run of these files would be, without an engine: rejects, lengths, what prompts share, time.
@@ -109,7 +113,7 @@ def plan(
     if picture is not None:
         check_plot(picture)
     with terminal_display() as display:
-        found = forecast(config_of(files, rows, places, answers, engine, groups), display)
+        found = forecast(config_of(files, rows, places, answers, engine, groups), display, price_per_kwh=price)
     if picture is not None:
         plot(found, picture)
     if as_json:

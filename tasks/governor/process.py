@@ -23,6 +23,7 @@ from tasks.core.errors import DamageError, LockedError, NightbatchError
 from tasks.governor.device import CardError, Device
 from tasks.governor.governor import Governor
 from tasks.governor.hands import Hands
+from tasks.governor.helper import FACTORY, open_card
 from tasks.governor.lease import state_dir
 from tasks.governor.load import Engine
 from tasks.governor.owned import OwnedDevice
@@ -34,8 +35,6 @@ from tasks.storage.atomic import read_json, write_json
 from tasks.storage.layout import Run
 from tasks.storage.limit import UNBOUNDED, write_limit
 
-FACTORY = "tasks.governor.nvml:NvmlDevice"
-"""How a guard opens the card."""
 _OPENS_S = 30.0
 """With persistence off the driver's first call takes seconds."""
 _CLOSES_S = 5.0
@@ -175,13 +174,13 @@ def _opened(spec: GovernorSpec, hands: Hands) -> tuple[Device | None, str | None
 
 
 def _first_card(config: PowerConfig) -> tuple[Device | None, str | None]:
-    from tasks.governor.nvml import NvmlDevice, cards
+    from tasks.governor.nvml import cards
 
     found = cards()
     seen = visible(found.cards, os.environ)
     if not seen:
         return None, found.reason if not found.cards else "CUDA_VISIBLE_DEVICES shows no card"
-    device = NvmlDevice(seen[0].uuid)
+    device = open_card(seen[0].uuid)
     if config.control != "managed":
         return device, None
     try:

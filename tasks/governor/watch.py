@@ -50,6 +50,10 @@ class Watch:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def beat(self) -> None:
         """A sign of life; where the guard does not take it, sight() says why."""
         with suppress(OSError):

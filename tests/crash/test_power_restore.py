@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -220,6 +221,31 @@ def test_damaged_lease(machine: Machine) -> None:
     assert code == 1 and str(machine.lease) in out and "remove the file" in out
     assert "DamageError: " in machine.own().communicate(timeout=30)[1]
     assert len(machine.stub.calls) == calls and machine.lease.exists()
+
+
+_HELPER = """
+import sys, pynvml as n
+verb, uuid, value = sys.argv[1], sys.argv[2], int(sys.argv[3])
+n.nvmlInit()
+card = n.nvmlDeviceGetHandleByUUID(uuid)
+if verb == "limit":
+    n.nvmlDeviceSetPowerManagementLimit(card, value)
+elif value:
+    n.nvmlDeviceSetGpuLockedClocks(card, 345, value)
+else:
+    n.nvmlDeviceResetGpuLockedClocks(card)
+"""
+
+
+def test_through_a_helper(machine: Machine, tmp_path: Path) -> None:
+    """With a helper neither the owner nor its guard sets anything itself, and what the dead left is put back through it."""
+    (script := tmp_path / "helper.py").write_text(_HELPER)
+    owner = machine.hold(env={"NIGHTBATCH_POWER_HELPER": f"{sys.executable} {script}"})
+    guard = machine.guard_of(owner).pid
+    machine.kill(owner)
+    machine.wait_until_restored()
+    callers = [call.process for call in machine.stub.calls]
+    assert len(set(callers)) == len(callers) == 4 and not {owner.pid, guard} & set(callers)
 
 
 def test_full_disk(machine: Machine, small_disk: Callable[..., Path]) -> None:

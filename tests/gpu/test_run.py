@@ -50,7 +50,7 @@ def test_a_run_governs_its_card_and_puts_it_back(play: Play, tmp_path: Path) -> 
     """A card whose fan fails is set in time; all is answered, recorded, and as it was before."""
     run, card, told = play("--card", "H100", "--load", "prefill", "--event", "fan@0=1.4")
     assert (run["results"], run["failures"]) == (24, 0)
-    assert card["peak_c"] < 80
+    assert card["peak_c"] < 84  # without a governor it gets over 87; below 80 where both keep to real time
     assert card["lowest_limit_w"] is not None or card["lowest_clock_mhz"] is not None
     assert card["is_put_back"]
     assert "GPU throttled" in told
@@ -64,7 +64,7 @@ def test_a_run_governs_its_card_and_puts_it_back(play: Play, tmp_path: Path) -> 
 
 def test_a_lost_card_ends_the_run_and_loses_nothing(play: Play) -> None:
     """When the card falls off the bus the run is put down with the reason, and can go on."""
-    run, _, told = play("--card", "H100", "--load", "decode", "--event", "lost@24", engine="echo:0.5")
+    run, _, told = play("--card", "H100", "--load", "decode", "--event", "lost@24", engine="echo:2")
     assert run["exit_code"] == 1
     assert "lost" in run["error"]
     assert "everything generated so far is kept" in run["error"]

@@ -30,6 +30,7 @@ class NoGuard:
     """In the guard's place: one that died with its owner."""
 
     pid = 0
+    has_ended = False
 
     def __init__(self, *given: Any) -> None:
         pass

@@ -17,6 +17,7 @@ from tasks.governor.device import CardError, CardLostError, RefusedError
 from tasks.governor.lease import lease_path, new_lease, read_lease, write_lease
 from tasks.governor.owned import LeaseLostError, OwnedDevice
 from tasks.governor.restore import Outcome
+from tasks.governor.watch import Sight
 from tests.unit.governor.filecard import FACTORY, UUID, FileCard
 
 HERE = Path(__file__).parent
@@ -254,6 +255,28 @@ def test_silent_owner_loses_the_card_once(card: FileCard, own: Own, lease_file: 
     assert settings(card)[0] == 350.0
 
 
+def test_reading_tells_of_the_loss_once(card: FileCard, own: Own) -> None:
+    """The reading after a loss says so, as what was decided before it holds no more; the next one reads."""
+    with own(period_s=0.05) as owned:
+        owned.set_power_limit(300.0)
+        guard = owned.guard_pid
+        wait_for(lambda: psutil.Process(guard).status() == psutil.STATUS_ZOMBIE)
+        with pytest.raises(LeaseLostError, match="was put back"):
+            owned.read()
+        assert owned.read().requested_w == 350.0
+
+
+def test_reading_past_a_guard_at_work(card: FileCard, own: Own) -> None:
+    """A guard whose card does not take its limit back does not keep the owner from reading."""
+    with own(period_s=0.05) as owned:
+        owned.set_power_limit(300.0)
+        card.set(fails=["limit"])
+        wait_for(lambda: owned._watch is not None and owned._watch.sight() is Sight.ACTING)
+        assert owned.read().requested_w == 300.0
+        card.set(fails=[])
+        wait_for(lambda: settings(card)[0] == 350.0)
+
+
 def test_beats_keep_the_card(card: FileCard, own: Own) -> None:
     """An owner that shows life once a period keeps it for as long as it likes."""
     with own(period_s=0.1) as owned:
@@ -316,7 +339,10 @@ def test_guard_that_cannot_be_replaced(card: FileCard, own: Own, monkeypatch: py
         assert owned.guard_pid is not None
         monkeypatch.delenv("FILECARD")
         os.kill(owned.guard_pid, signal.SIGKILL)
-        wait_for(lambda: owned.read() and settings(card)[0] == 350.0)
+        wait_for(lambda: psutil.Process(owned.guard_pid).status() == psutil.STATUS_ZOMBIE)
+        with pytest.raises(LeaseLostError, match="has lost its guard"):
+            owned.read()
+        assert settings(card)[0] == 350.0 and owned.read()
         with pytest.raises(CardError, match="guard could not be armed"):
             owned.set_power_limit(290.0)
 
