@@ -18,14 +18,14 @@ Floats = NDArray[np.float64]
 
 MIXES = {"decode only": 0.0, "30 % prefill": 0.3, "70 % prefill": 0.7, "prefill only": 1.0}
 SLACKS = (0.10, 0.30)
-WORK_S, _BLOCKS = 1500.0, 20
+_BLOCKS = 20
 _RATE_OVER_S = 10
 
 
 @dataclass(frozen=True)
 class Nights:
     """One night of each plant. `shares` of prefill in the work of each block, shape (plants, blocks); blocks are equal, and
-    all of them take WORK_S at the full clock. `mix` and `slack` are what the night was drawn from. `cost_error` is how far
+    all of them take `work_s` at the full clock. `mix` and `slack` are what the night was drawn from. `cost_error` is how far
     off the plan is in the cost of a prompt token and of an answer token, shape (plants, 2)."""
 
     scene: Scene
@@ -34,10 +34,12 @@ class Nights:
     slack: Floats
     cost_error: Floats
     deadline_s: Floats
+    work_s: float = 1500.0
 
     def part(self, start: int, end: int) -> "Nights":
         rest = (getattr(self, name)[start:end] for name in ("shares", "mix", "slack", "cost_error", "deadline_s"))
-        return Nights(self.scene.part(start, end), *rest)
+        shares, mix, slack, cost_error, deadline_s = rest
+        return Nights(self.scene.part(start, end), shares, mix, slack, cost_error, deadline_s, self.work_s)
 
 
 def nights(per_group: int, *, spread: float = 0.4, mismatch: float = 0.15, seed: int = 20) -> Nights:
@@ -49,7 +51,7 @@ def nights(per_group: int, *, spread: float = 0.4, mismatch: float = 0.15, seed:
     mix, slack = (np.repeat([group[part] for group in groups], per_group) for part in (0, 1))
     shares = np.array([_shares(rng, one) for one in mix])
     events = [[Event(Kind.INLET_CYCLE, 0.0, for_s=float(rng.uniform(300, 900)), size=1.0)] for _ in range(count)]
-    longest = round(WORK_S * 1.5 * (1 + max(SLACKS)))
+    longest = round(Nights.work_s * 1.5 * (1 + max(SLACKS)))
     scene = Scene(parameters, events, longest, rng.uniform(20.0, 26.0, count))
     error = rng.uniform(0.85, 1.15, (count, 2))
     return Nights(scene, shares, mix, slack, error, np.full(count, np.inf))
@@ -74,14 +76,14 @@ class Blocks:
         count, self._blocks = of.shares.shape
         self._errors = of.cost_error
         totals = of.shares.mean(axis=1), 1 - of.shares.mean(axis=1)
-        self._planned = totals[0] * WORK_S * of.cost_error[:, 0] + totals[1] * WORK_S * of.cost_error[:, 1]
+        self._planned = of.work_s * (totals[0] * of.cost_error[:, 0] + totals[1] * of.cost_error[:, 1])
         self.finished_s, self.energy_j = np.full(count, np.inf), np.full(count, np.nan)
         self._done: list[Floats] = []
 
     def at(self, plant: Plant) -> NDArray[np.int64]:
         """The block that each plant is in; `blocks` when it is through."""
         done = plant.prefill_work + plant.decode_work
-        block: NDArray[np.int64] = np.minimum(done / WORK_S * self._blocks + 1e-9, self._blocks).astype(np.int64)
+        block: NDArray[np.int64] = np.minimum(done / self.of.work_s * self._blocks + 1e-9, self._blocks).astype(np.int64)
         return block
 
     def before(self, plant: Plant) -> None:
@@ -193,7 +195,7 @@ def _costs(of: Nights, grid: Floats) -> tuple[Floats, Floats, Floats]:
     resistance = np.array([one.steady_r for one in of.scene.parameters])
     idle_w = _settled(plant, plant.min_clock, resistance)
     plant.sequences[:] = 1.0
-    work = WORK_S / of.shares.shape[1]
+    work = of.work_s / of.shares.shape[1]
     shape = (*of.shares.shape, len(grid))
     seconds, joules = np.empty(shape), np.empty(shape)
     for column, clock in enumerate(grid):

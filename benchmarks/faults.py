@@ -46,7 +46,7 @@ BLIND = ("stale sensor", "no reading", "wedged call", "garbage with success", "l
 ENDED = ("lost card", "dead governor", "wedged governor")
 """After these nothing may run any more."""
 
-_WARM_S, _SECONDS, _PERIODS = 300, 600, 2
+_PERIODS = 2
 _GUARD_S = {"dead governor": 0.0, "wedged governor": 2 * MANAGED.period_s}
 """When the guard puts the card back: it sees the end of its owner at once, or misses its heartbeat for two periods."""
 _HOLDS_S = 2 * MANAGED.period_s
@@ -67,17 +67,17 @@ class Injected:
         return Injected(scene, self.names[start:end], self.start_s[start:end], self.end_s[start:end])
 
 
-def injected(per_fault: int, *, spread: float = 0.4, mismatch: float = 0.15, seed: int = 22) -> Injected:
+def injected(per_fault: int, *, spread: float = 0.4, mismatch: float = 0.15, seed: int = 22, warm_s: int = 300) -> Injected:
     """Random cards in warm air with failing fans, so that heat binds; each fault on `per_fault` of them."""
     rng = np.random.default_rng(seed)
     names = [name for _ in range(per_fault) for name in FAULTS]
     kinds = list(CARDS.values())
     # Kinds of cards go by rounds of the faults, so that each fault meets all of them.
     parameters = [randomised(kinds[at // len(FAULTS) % len(kinds)], rng, spread, mismatch) for at in range(len(names))]
-    start = _WARM_S + rng.uniform(0, 60, len(names))
+    start = warm_s + rng.uniform(0, 60, len(names))
     lasts = rng.uniform(20, 180, len(names))
     events = [_night(rng, name, start[at], lasts[at], parameters[at].default_w) for at, name in enumerate(names)]
-    scene = Scene(parameters, events, _SECONDS, rng.uniform(30, 36, len(names)))
+    scene = Scene(parameters, events, warm_s + 300, rng.uniform(30, 36, len(names)))
     return Injected(scene, names, start, start + lasts)
 
 

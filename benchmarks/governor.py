@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks import deadlines, faults, hot_nights
 from benchmarks.deadlines import MIXES, ORACLE, SLACKS, Nights, Spent, nights
 from benchmarks.faults import FAULTS, Injected, Verdict
-from benchmarks.hot_nights import OPTIMUM, SET_POINT_C, UNTOLD, hot_scene
+from benchmarks.hot_nights import OBSERVING, OPTIMUM, SET_POINT_C, UNTOLD, hot_scene
 from benchmarks.optimum import held_of_most
 from benchmarks.rig import Interval, Result, record, result
 from benchmarks.rooms import LINE_C, Outcome, Scene, Schedule
@@ -109,9 +109,15 @@ def _judged(name: str, one: Outcome, optimum: Outcome, binds: NDArray[np.bool_])
 
 
 def _apart(plants: int) -> list[Result]:
-    """On fewer plants: when the plan is not known, and when the curves are further from what is common."""
+    """On fewer plants: when the plan is not known, when the curves are further from what is common, and without the right to
+    set the card."""
     results = []
-    cases = (("the plan is not told", 0.15, UNTOLD), ("curves ± 30 %", 0.3, "governor"), ("curves ± 40 %", 0.4, "governor"))
+    cases = (
+        ("the plan is not told", 0.15, UNTOLD),
+        ("curves ± 30 %", 0.3, "governor"),
+        ("curves ± 40 %", 0.4, "governor"),
+        ("sequences alone", 0.15, OBSERVING),
+    )
     for words, mismatch, name in cases:
         found = _outcomes(hot_scene(plants, mismatch=mismatch, seed=211), ("hardware only", name, OPTIMUM))
         binds = found["hardware only"].peak_c > SET_POINT_C

@@ -97,12 +97,12 @@ def energy(path: Path, per_group: int = 10) -> None:
     axis.axhline(1, color="tab:red", linewidth=1)
     axis.text(-0.45, 1.01, "full speed, then idle", fontsize=8, color="tab:red")
     axis.set_xticks(at, [f"{mix}\n{slack:.0%} slack" for mix, slack in groups], fontsize=8)
-    axis.set_ylim(0, 1.12)
+    axis.set_ylim(0, 1.2)
     axis.set_ylabel("energy by the deadline, of full speed")
     axis.set_title(
         f"The same work by the same time ({len(of.mix)} random simulated cards; bars: mean, lines: lowest and highest)"
     )
-    axis.legend(loc="lower right", fontsize=8)
+    axis.legend(loc="upper right", ncols=3, fontsize=8)
     figure.savefig(path, dpi=90)
 
 

@@ -51,12 +51,13 @@ def cards_of(room: MachineRoom) -> list[Card]:
     return [SimulatedDevice(room, at).card for at in range(len(room.boards))]
 
 
-UNTOLD = "governor, not told the plan"
+UNTOLD, OBSERVING = "governor, not told the plan", "governor, sequences alone"
 CONTROLLERS: dict[str, Callable[[MachineRoom], Controller]] = {
     "hardware only": lambda room: Nothing(),
     "hysteresis 80/75": lambda room: Threshold(cards_of(room), 80, 75, 0.6, 5),
     "hysteresis 76/72": lambda room: Threshold(cards_of(room), 76, 72, 0.5, 1),
     "governor": lambda room: Governor(cards_of(room), MANAGED),
+    OBSERVING: lambda room: Governor(cards_of(room), PowerConfig(control="observe")),
     UNTOLD: lambda room: Governor(cards_of(room), MANAGED),
 }
 OPTIMUM, OPTIMUM_AT_LINE = "optimum at 78", "optimum at 80"

@@ -1,6 +1,7 @@
 """What a reading teaches about heat, power and work, and how much power heat allows after it."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from tasks.governor import curve, deadline, thermal
 from tasks.governor.levers import FAR_C, Wish
@@ -12,6 +13,9 @@ from tasks.governor.state import Track
 CAUTION = 1.2
 """A rise in power is thought to heat so many times more than the models say."""
 
+AIM_C = 0.1
+"""How far below the set point the estimate is held, before any trim: overshoots are smaller than that much more."""
+
 HOT_C, HOT_SHARE, LINE_SHARE = 1.0, 0.85, 0.70
 """A reading so much above the set point allows such a share of the present draw; one at the line, the second share."""
 
@@ -20,6 +24,10 @@ FENCE = 1.03
 
 MEMORY_NEAR_C = 12.0
 """Memory further below its set point than this does not bind, whatever the load does within seconds."""
+
+TRIM_UP_C, TRIM_DOWN_C, TRIM_LOWEST_C, TRIM_HIGHEST_C, TRIM_KEPT = 0.005, 0.03, -1.0, 0.3, 0.98
+"""By how much the trim moves in a period, its ends, and what is left of it after a period in which heat bounds nothing
+(tuned in simulation: without it the die wanders within the degree that is read)."""
 
 GAP_PERIODS = 5
 """After so long without a reading the estimate begins anew."""
@@ -64,14 +72,24 @@ def _followed(
 
 def wished(track: Track, reading: Reading, load: Load) -> Wish:
     """What heat and the deadline allow after the reading that was learnt from last."""
-    limits = track.limits
-    allowed = _allowed(limits, reading, limits.set_point_c, reading.temperature_c, reading.margin_c, track.die, track)
-    point, hot = limits.memory_set_point_c, reading.memory_c
-    if point is not None and hot is not None and track.memory is not None:
-        memory = _allowed(limits, reading, point, hot, reading.memory_margin_c, track.memory, track)
-        allowed = min(allowed, memory)
+    limits, power = track.limits, drawn_w(track, reading)
+    die = _Sensor(limits.set_point_c, reading.temperature_c, reading.margin_c, track.die)
+    allowed = _allowed(track, die, power)
+    if limits.memory_set_point_c is not None and reading.memory_c is not None and track.memory is not None:
+        memory = _Sensor(limits.memory_set_point_c, reading.memory_c, reading.memory_margin_c, track.memory)
+        allowed = min(allowed, _allowed(track, memory, power))
     room = room_c(limits, reading)
     return Wish(allowed, _clock(track, allowed, load), room > 0, room >= FAR_C)
+
+
+def trimmed(track: Track, reading: Reading, bounded: bool) -> float:
+    """The trim of the next period, °C. A reading says no more than its whole degree; that it has just become the set point's
+    or just ceased to be is exact. So while heat bounds a lever, the estimate's aim goes down as long as the set point is
+    read, and up as long as it is not."""
+    if not bounded:
+        return track.trim_c * TRIM_KEPT
+    change = TRIM_UP_C if room_c(track.limits, reading) > 0 else -TRIM_DOWN_C
+    return min(max(track.trim_c + change, TRIM_LOWEST_C), TRIM_HIGHEST_C)
 
 
 def room_c(limits: Limits, reading: Reading) -> float:
@@ -87,26 +105,28 @@ def drawn_w(track: Track, reading: Reading) -> float:
     return track.held.power_w if reading.power_w is None else reading.power_w
 
 
-def _allowed(
-    limits: Limits,
-    reading: Reading,
-    point_c: float,
-    temperature_c: float,
-    margin_c: float | None,
-    estimate: thermal.Estimate | None,
-    track: Track,
-) -> float:
-    """W of one of the two sensors. A margin that has become smaller than at the start counts."""
-    if estimate is None:
+class _Sensor(NamedTuple):
+    """Die or memory: where it is to be held, what was read, and what is thought of it. All in °C."""
+
+    point_c: float
+    temperature_c: float
+    margin_c: float | None
+    estimate: thermal.Estimate | None
+
+
+def _allowed(track: Track, sensor: _Sensor, power_w: float) -> float:
+    """W that one of the two may stand. A margin that has become smaller than at the start counts."""
+    limits, point = track.limits, sensor.point_c
+    if sensor.estimate is None:
         return limits.floor_w
-    power = drawn_w(track, reading)
-    if margin_c is not None:
-        point_c = min(point_c, temperature_c + margin_c - BELOW_MAX_C + 1)
+    if sensor.margin_c is not None:
+        point = min(point, sensor.temperature_c + sensor.margin_c - BELOW_MAX_C + 1)
     models = thermal.bank(limits.default_w, limits.period_s)
-    allowed = thermal.allowed_w(models, estimate, point_c, power, CAUTION)
-    if temperature_c >= point_c + BELOW_LINE_C:
-        return min(allowed, LINE_SHARE * power)
-    return min(allowed, HOT_SHARE * power) if temperature_c >= point_c + HOT_C else allowed
+    allowed = thermal.allowed_w(models, sensor.estimate, point - AIM_C + track.trim_c, power_w, CAUTION)
+    over = sensor.temperature_c - point
+    if over >= HOT_C:
+        return min(allowed, (LINE_SHARE if over >= BELOW_LINE_C else HOT_SHARE) * power_w)
+    return allowed
 
 
 def _clock(track: Track, allowed_w: float, load: Load) -> int:

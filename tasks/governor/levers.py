@@ -12,6 +12,7 @@ RISE_EVERY_S, RISE_S, FAST_RISE_S = 2.0, 0.02, 0.10
 """Power rises at most so often, and by such a share of the default limit in a second: near the set point, far below it."""
 
 FAR_C = 6.0
+FENCE_STEPS = 3
 CLOCK_EVERY_S, SEQS_EVERY_S = 2.0, 3.0
 
 
@@ -42,12 +43,12 @@ def with_power(held: Held, limits: Limits, wish: Wish, now_s: float) -> Held:
 
 
 def with_clock(held: Held, limits: Limits, wish: Wish, alone: bool, now_s: float) -> Held:
-    """The clock nearer to what is wished. Beside a power limit it is a fence that may stand a step too high; `alone` it
+    """The clock nearer to what is wished. Beside a power limit it is a fence that may stand some steps too high; `alone` it
     follows at once."""
     target = min(max(wish.clock_mhz, limits.clocks_mhz[0]), limits.top_mhz) if wish.clock_mhz else limits.top_mhz
     step = limits.clocks_mhz[1] - limits.clocks_mhz[0]
     change = target - held.clock_mhz
-    if change < 0 and (alone or (change < -step and now_s - held.clock_s >= CLOCK_EVERY_S)):
+    if change < 0 and (alone or (change < -FENCE_STEPS * step and now_s - held.clock_s >= CLOCK_EVERY_S)):
         return replace(held, clock_mhz=target, clock_s=now_s)
     if change > 0 and wish.may_rise and now_s - held.clock_s >= CLOCK_EVERY_S:
         most = held.clock_mhz + int((FAST_RISE_S if wish.far or not alone else RISE_S) * limits.top_mhz * 2 * CLOCK_EVERY_S)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tasks.core.config import PowerConfig
 from tasks.governor import curve, deadline
-from tasks.governor.heat import drawn_w, learnt, room_c, wished
+from tasks.governor.heat import drawn_w, learnt, room_c, trimmed, wished
 from tasks.governor.levers import with_clock, with_power
 from tasks.governor.limits import Limits, limits_of
 from tasks.governor.safety import Reading, judged
@@ -130,7 +130,7 @@ def _governed(track: Track, reading: Reading, load: Load, now_s: float) -> tuple
         return _paused(track, f"the card has {reading.temperature_c:g} °C", PAUSE_S, now_s)
     fenced = held.clock_mhz < limits.top_mhz and wish.power_w < limits.top_w
     bounded = held.power_w < limits.top_w or held.max_num_seqs is not None or fenced
-    track = _holding(track, held)
+    track = replace(_holding(track, held), trim_c=trimmed(track, reading, bounded))
     return (Throttled if bounded else Nominal)(track), _setting(track, _words(track, reading, bounded))
 
 

@@ -14,6 +14,9 @@ IDLE_SHARE = 0.15
 SLACK_SHARE = 0.03
 """More sequences are let in only with so much of the default limit to spare."""
 
+NEARLY_C = 1.0
+"""A pause comes so much below the line: the sensor is late."""
+
 LEAST, MOST = 0.5, 0.95
 """One cut leaves between these shares of the sequences."""
 
@@ -48,9 +51,10 @@ def _exhausted(track: Track) -> bool:
 
 
 def _too_late(track: Track, reading: Reading, draw_w: float) -> bool:
-    """At the line, or there within seconds at this draw."""
+    """Nearly at the line, or there within seconds at this draw."""
     limits = track.limits
-    if reading.temperature_c >= limits.line_c - 1 or track.die is None:
+    nearly = limits.line_c - NEARLY_C
+    if reading.temperature_c >= nearly or track.die is None:
         return True
     models = thermal.bank(limits.default_w, limits.period_s)
-    return thermal.ahead_c(models, track.die, draw_w) > limits.line_c
+    return thermal.ahead_c(models, track.die, draw_w) > nearly

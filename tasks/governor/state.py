@@ -34,8 +34,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """All that is carried along. `dt_s` is the interval that the estimates are made for; `asked_w` the power limit that the
-    card should show, None as long as it has not been touched; `missed` counts periods without a reading to believe."""
+    """All that is carried along. `die` and `memory` are what is thought of their temperatures, None until they are read;
+    `asked_w` is the power limit that the card should show, None as long as it has not been touched; `trim_c` is added to
+    the set points; `missed` counts periods without a reading to believe, `faults` pauses because of the card's slowdown."""
 
     limits: Limits
     levers: Levers
@@ -47,6 +48,7 @@ class Track:
     memory: Estimate | None
     asked_w: float | None
     now_s: float
+    trim_c: float = 0.0
     missed: int = 0
     faults: int = 0
 
