@@ -33,7 +33,8 @@ def held_of_most(scene: Scene, set_c: float, work: Work) -> Floats:
 
 
 def most_work(scene: Scene, set_c: float, held: Trace) -> float:
-    """Of the scene's one plant, in full-clock seconds; `held` is what the one-step controller made of it."""
+    """Of the scene's one plant, in full-clock seconds; `held` is what the one-step controller made of it. NaN where the
+    solver finds no answer that it trusts."""
     (card,) = scene.parameters
     inputs = _inputs(scene)
     count = len(inputs[0])
@@ -44,10 +45,11 @@ def most_work(scene: Scene, set_c: float, held: Trace) -> float:
     power = [_power_bounds(plant, float(share), bool(busy)) for share, busy in zip(*inputs[2:], strict=True)]
     bounds = power + [(None, None)] * count + [(None, set_c)] * count + [(None, None)] * count
     gain = np.concatenate([np.zeros(count), -np.ones(count), np.zeros(2 * count)])
-    found = linprog(gain, above, right, same, equal, bounds, method="highs")
-    if not found.success:
-        raise RuntimeError(f"{card.name}: {found.message}")
-    return float(-found.fun)
+    for method in ("highs-ds", "highs-ipm"):
+        found = linprog(gain, above, right, same, equal, bounds, method=method)
+        if found.success:
+            return float(-found.fun)
+    return float("nan")
 
 
 def _work_below_hulls(plant: Plant, held: Trace, prefill: Floats, busy: Floats) -> tuple[coo_array, list[float]]:
