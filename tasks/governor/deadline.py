@@ -13,13 +13,15 @@ from dataclasses import dataclass, replace
 from tasks.governor.curve import DECODE_MU, PREFILL_MU, Curve, Curves, prior, speed
 from tasks.governor.setting import Load
 
-EVERY_S = 10.0
+EVERY_S = 5.0
 """How often the price is made anew."""
 
-RESERVE, RESERVE_S = 0.01, 3.0
-"""Share of the time left that is kept in hand, and seconds for the last answers."""
+RESERVE, RESERVE_S = 0.005, 3.0
+"""Share of the whole time that is kept in hand to its end where what is left is half prefill: how much of each comes when
+is a forecast, and with one of them alone there is nothing to mistake. And seconds for the last answers. (A share of the
+time left would make all the night faster than need be, and only its end slower.)"""
 
-KNOWN_DONE, KNOWN_S = 0.003, 30.0
+KNOWN_DONE, KNOWN_S = 0.001, 8.0
 """So much of the work, and of the time, at full speed before its length is believed."""
 
 IDLE = 0.12
@@ -47,7 +49,7 @@ def worked(pace: Pace, load: Load, clock: float | None, power: float | None, pas
     """With one more interval, at a clock as a share of the highest and a power as a share of the default limit."""
     if load.running == 0:
         idle = power if power is not None and 0.02 < power < 0.35 else pace.idle
-        return replace(pace, idle=0.9 * pace.idle + 0.1 * idle, begun=load.done if pace.begun is None else pace.begun)
+        return replace(pace, idle=0.6 * pace.idle + 0.4 * idle, begun=load.done if pace.begun is None else pace.begun)
     if load.done is None or clock is None:
         return pace
     share = 0.3 if load.prefill is None else load.prefill
@@ -67,7 +69,8 @@ def priced(pace: Pace, curves: Curves, load: Load, now_s: float, top: float) -> 
     left = _left(pace, load)
     if left is None or load.seconds_left is None:
         return replace(pace, price=None, priced_s=now_s)
-    seconds = load.seconds_left * (1 - RESERVE) - RESERVE_S
+    mixed = 4 * left[0] * left[1] / max(left[0] + left[1], 1e-9) ** 2
+    seconds = load.seconds_left - RESERVE * mixed * (pace.worked_s + load.seconds_left) - RESERVE_S
     return replace(pace, price=price(curves, left, seconds, pace.idle, top), priced_s=now_s)
 
 

@@ -29,6 +29,14 @@ TRIM_UP_C, TRIM_DOWN_C, TRIM_LOWEST_C, TRIM_HIGHEST_C, TRIM_KEPT = 0.005, 0.03, 
 """By how much the trim moves in a period, its ends, and what is left of it after a period in which heat bounds nothing
 (tuned in simulation: without it the die wanders within the degree that is read)."""
 
+STUCK_C, UNREAD_S = 3.0, 30.0
+"""A reading that stays the same while the coolest model rises by so much, within such a time, is stuck."""
+
+UNMOVED_SHARE = 0.02
+"""By such a share of the default limit power may rise near the set point while the reading does not move: it should have."""
+
+Models = tuple[thermal.Model, ...]
+
 GAP_PERIODS = 5
 """After so long without a reading the estimate begins anew."""
 
@@ -56,11 +64,27 @@ def learnt(track: Track, reading: Reading, load: Load, now_s: float) -> Track:
     point, hot = limits.memory_set_point_c, reading.memory_c
     near = point is not None and hot is not None and hot >= point - MEMORY_NEAR_C
     memory = _followed(models, memory, unit, hot, power) if near and hot is not None else None
+    track = _unread(track, models, reading, die, power, passed)
     return replace(track, curves=curves, pace=pace, last=reading, die=die, memory=memory, now_s=now_s, missed=0)
 
 
+def is_stuck(track: Track, reading: Reading) -> bool:
+    """Whether the temperature has stood still although power must have moved it: a sensor that is stuck."""
+    return track.unread is not None and thermal.ahead_of_c(track.unread, reading.temperature_c) > STUCK_C
+
+
+def _unread(track: Track, models: Models, reading: Reading, die: thermal.Estimate, power_w: float, passed_s: float) -> Track:
+    """With the estimate that power alone moves, begun anew when the reading changes, and from time to time: air that becomes
+    cooler lets power rise at the same temperature, slowly."""
+    changed = track.last is None or track.last.temperature_c != reading.temperature_c
+    if track.unread is None or track.die is None or changed or track.unread_s >= UNREAD_S:
+        at = track.held.power_w if changed else track.changed_w
+        return replace(track, unread=thermal.shifted(die, reading.temperature_c), unread_s=0.0, changed_w=at)
+    return replace(track, unread=thermal.predicted(models, track.unread, power_w), unread_s=track.unread_s + passed_s)
+
+
 def _followed(
-    models: tuple[thermal.Model, ...], estimate: thermal.Estimate | None, unit: float, temperature_c: float, power_w: float
+    models: Models, estimate: thermal.Estimate | None, unit: float, temperature_c: float, power_w: float
 ) -> thermal.Estimate:
     middle = temperature_c + 0.5
     if estimate is None:
@@ -79,17 +103,21 @@ def wished(track: Track, reading: Reading, load: Load) -> Wish:
         memory = _Sensor(limits.memory_set_point_c, reading.memory_c, reading.memory_margin_c, track.memory)
         allowed = min(allowed, _allowed(track, memory, power))
     room = room_c(limits, reading)
-    return Wish(allowed, _clock(track, allowed, load), room > 0, room >= FAR_C)
+    tried = track.held.power_w - track.changed_w < UNMOVED_SHARE * limits.default_w
+    may_rise = room > 0 and (tried or room >= FAR_C)
+    return Wish(allowed, _clock(track, allowed, load), may_rise, room >= FAR_C)
 
 
-def trimmed(track: Track, reading: Reading, bounded: bool) -> float:
+def trimmed(track: Track, reading: Reading, wish: Wish, bounded: bool) -> float:
     """The trim of the next period, °C. A reading says no more than its whole degree; that it has just become the set point's
     or just ceased to be is exact. So while heat bounds a lever, the estimate's aim goes down as long as the set point is
     read, and up as long as it is not."""
     if not bounded:
         return track.trim_c * TRIM_KEPT
-    change = TRIM_UP_C if room_c(track.limits, reading) > 0 else -TRIM_DOWN_C
-    return min(max(track.trim_c + change, TRIM_LOWEST_C), TRIM_HIGHEST_C)
+    if room_c(track.limits, reading) <= 0:
+        return max(track.trim_c - TRIM_DOWN_C, TRIM_LOWEST_C)
+    change = TRIM_UP_C if wish.may_rise else 0.0
+    return min(track.trim_c + change, TRIM_HIGHEST_C)
 
 
 def room_c(limits: Limits, reading: Reading) -> float:
@@ -98,6 +126,14 @@ def room_c(limits: Limits, reading: Reading) -> float:
     if reading.memory_c is not None and limits.memory_set_point_c is not None:
         room = min(room, limits.memory_set_point_c - reading.memory_c)
     return room
+
+
+def stands(track: Track, draw_w: float) -> bool:
+    """Whether the die would stay at its set point within seconds of such a draw, where only sequences can bound it."""
+    limits, levers = track.limits, track.levers
+    if levers.clock or levers.power or track.die is None:
+        return True
+    return thermal.ahead_c(thermal.bank(limits.default_w, limits.period_s), track.die, draw_w) <= limits.set_point_c
 
 
 def drawn_w(track: Track, reading: Reading) -> float:

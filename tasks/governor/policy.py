@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tasks.core.config import PowerConfig
 from tasks.governor import curve, deadline
-from tasks.governor.heat import drawn_w, learnt, room_c, trimmed, wished
+from tasks.governor.heat import drawn_w, is_stuck, learnt, room_c, stands, trimmed, wished
 from tasks.governor.levers import with_clock, with_power
 from tasks.governor.limits import Limits, limits_of
 from tasks.governor.safety import Reading, judged
@@ -28,6 +28,9 @@ COOL_C = 4.0
 PAUSE_S, FAULT_S, LONGEST_S = 5.0, 30.0, 480.0
 """A pause because of heat takes at least so long; because the card slows itself down; and, if such pauses do not help, up to
 so long."""
+
+PATIENCE_S = 60.0
+"""A pause waits no longer than this for the card to stand what it drew before."""
 
 SLOWED_S = 0.05
 """A card that slows itself down for longer in one period has a fault in its cooling: it was held below its limits."""
@@ -59,7 +62,10 @@ def decide(state: State, sample: Sample | None, load: Load, now_s: float) -> tup
         return _unread(state, reading, now_s)
     track = learnt(_noticed(state.track, reading), reading, load, now_s)
     if isinstance(state, Blind):
-        return _seeing(replace(state, track=track), now_s)
+        return _seeing(replace(state, track=track), reading, now_s)
+    if is_stuck(track, reading):
+        words = f"the card says {reading.temperature_c:g} °C whatever it draws"
+        return _blind(track, words, stuck_c=reading.temperature_c)
     if isinstance(state, Paused):
         return _resting(replace(state, track=track), reading, now_s)
     return _governed(track, reading, load, now_s)
@@ -74,13 +80,14 @@ def lost(state: State, words: str) -> tuple[State, Setting]:
 
 
 def refused(state: State, words: str) -> State:
-    """A write has failed (CardError). After three in a row sequences do it all."""
+    """A write has failed (CardError). After three in a row sequences do it all: what was last asked for stands, as it is no
+    more than heat allowed, and a write of it that works brings the levers back."""
     if isinstance(state, Unable | Lost):
         return state
     track, levers = state.track, replace(state.track.levers, refused=state.track.levers.refused + 1)
     if levers.refused >= REFUSALS:
         words = f"the card refused {REFUSALS} settings in a row, so that only sequences are bounded: {words}"
-        return replace(state, track=_yielded(track, Levers(False, False, words)))
+        levers = replace(levers, clock=False, power=False, words=words)
     return replace(state, track=replace(track, levers=levers))
 
 
@@ -88,7 +95,10 @@ def obeyed(state: State) -> State:
     """A write has worked."""
     if isinstance(state, Unable | Lost) or not state.track.levers.refused:
         return state
-    return replace(state, track=replace(state.track, levers=replace(state.track.levers, refused=0)))
+    track, levers = state.track, replace(state.track.levers, refused=0)
+    if state.track.levers.refused >= REFUSALS:
+        levers = Levers(track.limits.can_clock, track.limits.can_power)
+    return replace(state, track=replace(track, levers=levers))
 
 
 def _why_not(card: Card, config: PowerConfig, limits: Limits) -> str:
@@ -127,10 +137,10 @@ def _governed(track: Track, reading: Reading, load: Load, now_s: float) -> tuple
     held = with_sequences(held, track, wish, reading, load, drawn_w(track, reading), now_s)
     if held.max_num_seqs == 0:
         track = replace(track, held=replace(held, max_num_seqs=_half(track.held, load)))
-        return _paused(track, f"the card has {reading.temperature_c:g} °C", PAUSE_S, now_s)
+        return _paused(track, f"the card has {reading.temperature_c:g} °C", PAUSE_S, now_s, drawn_w(track, reading))
     fenced = held.clock_mhz < limits.top_mhz and wish.power_w < limits.top_w
     bounded = held.power_w < limits.top_w or held.max_num_seqs is not None or fenced
-    track = replace(_holding(track, held), trim_c=trimmed(track, reading, bounded))
+    track = replace(_holding(track, held), trim_c=trimmed(track, reading, wish, bounded))
     return (Throttled if bounded else Nominal)(track), _setting(track, _words(track, reading, bounded))
 
 
@@ -140,19 +150,21 @@ def _unread(state: Nominal | Throttled | Paused | Blind, words: str, now_s: floa
     last = track.last
     silent = last is not None and not 0 <= now_s - last.time_s < MISSED * track.limits.period_s
     if isinstance(state, Blind) or track.missed >= MISSED or silent:
-        return _blind(track, words)
+        return _blind(track, words, state.stuck_c if isinstance(state, Blind) else None)
     if isinstance(state, Paused):
         return replace(state, track=track), _floor_setting(track, state.words)
     return replace(state, track=track), _setting(track, f"{words}: nothing is raised until it can be read")
 
 
-def _blind(track: Track, words: str) -> tuple[State, Setting]:
-    track = replace(_at_floor(track), die=None, memory=None)
+def _blind(track: Track, words: str, stuck_c: float | None = None) -> tuple[State, Setting]:
+    track = replace(_at_floor(track), die=None, memory=None, unread=None)
     words = f"{words}: everything is at its lowest, and nothing runs until it can be read again"
-    return Blind(track, words), _floor_setting(track, words)
+    return Blind(track, words, stuck_c=stuck_c), _floor_setting(track, words)
 
 
-def _seeing(state: Blind, now_s: float) -> tuple[State, Setting]:
+def _seeing(state: Blind, reading: Reading, now_s: float) -> tuple[State, Setting]:
+    if reading.temperature_c == state.stuck_c:
+        return state, _floor_setting(state.track, state.words)
     if state.good + 1 < SEEN:
         return replace(state, good=state.good + 1), _floor_setting(state.track, state.words)
     track = _waiting(state.track, now_s)
@@ -162,7 +174,8 @@ def _seeing(state: Blind, now_s: float) -> tuple[State, Setting]:
 def _resting(state: Paused, reading: Reading, now_s: float) -> tuple[State, Setting]:
     if reading.slowed_s > SLOWED_S or reading.hot:
         state = replace(state, until_s=max(state.until_s, now_s + FAULT_S))
-    if now_s < state.until_s or room_c(state.track.limits, reading) < COOL_C:
+    patient = now_s < state.until_s + PATIENCE_S and not stands(state.track, state.draw_w)
+    if now_s < state.until_s or room_c(state.track.limits, reading) < COOL_C or patient:
         return state, _floor_setting(state.track, state.words)
     track = _waiting(state.track, now_s)
     return Throttled(track), _setting(track, "cooler again: from the lowest upwards")
@@ -175,11 +188,10 @@ def _faulty(track: Track, now_s: float) -> tuple[State, Setting]:
     return _paused(replace(track, faults=min(track.faults + 1, 10)), words, seconds, now_s)
 
 
-def _paused(track: Track, words: str, seconds: float, now_s: float) -> tuple[State, Setting]:
+def _paused(track: Track, words: str, seconds: float, now_s: float, draw_w: float = 0.0) -> tuple[State, Setting]:
     track = _at_floor(track)
     words = f"{words}: paused until it is {COOL_C:g} °C below its set point"
-    words = f"{words} ({track.levers.words})" if track.levers.words else words
-    return Paused(track, now_s + seconds, words), _floor_setting(track, words)
+    return Paused(track, now_s + seconds, words, draw_w), _floor_setting(track, words)
 
 
 def _at_floor(track: Track) -> Track:
@@ -202,18 +214,24 @@ def _half(held: Held, load: Load) -> int:
 
 def _holding(track: Track, held: Held) -> Track:
     """With the levers so; and the power limit that the card should show from then on."""
-    touched = track.levers.power and (track.asked_w is not None or held.power_w < track.limits.top_w)
+    touched = (track.levers.power or _given_up(track)) and (track.asked_w is not None or held.power_w < track.limits.top_w)
     return replace(track, held=held, asked_w=held.power_w if touched else None)
 
 
 def _setting(track: Track, words: str) -> Setting:
     held, limits, levers = track.held, track.limits, track.levers
-    clock = held.clock_mhz if levers.clock and held.clock_mhz < limits.top_mhz else None
-    power = held.power_w if levers.power and held.power_w < limits.top_w else None
+    clock = held.clock_mhz if (levers.clock or _given_up(track)) and held.clock_mhz < limits.top_mhz else None
+    power = held.power_w if (levers.power or _given_up(track)) and held.power_w < limits.top_w else None
     return Setting(clock, power, held.max_num_seqs, words)
 
 
+def _given_up(track: Track) -> bool:
+    return track.levers.refused >= REFUSALS
+
+
 def _floor_setting(track: Track, words: str) -> Setting:
+    why_not = track.levers.words
+    words = f"{words} ({why_not})" if why_not and why_not not in words else words
     return replace(_setting(track, words), max_num_seqs=0)
 
 

@@ -43,8 +43,11 @@ def with_sequences(held: Held, track: Track, wish: Wish, reading: Reading, load:
 
 
 def _exhausted(track: Track) -> bool:
-    """Whether the levers before were at their floors a period ago, so that the draw of now is all that they leave."""
+    """Whether the levers before were at their floors a period ago, so that the draw of now is all that they leave;
+    or whether the card does not obey."""
     held = track.held
+    if track.levers.refused:
+        return True
     if track.levers.power:
         return held.power_w <= track.limits.floor_w
     return not track.levers.clock or held.clock_mhz <= track.limits.clocks_mhz[0]

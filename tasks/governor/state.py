@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from tasks.governor import thermal
 from tasks.governor.curve import Curves
 from tasks.governor.deadline import Pace
 from tasks.governor.limits import Limits
 from tasks.governor.safety import Reading
-from tasks.governor.thermal import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class Held:
 class Track:
     """All that is carried along. `die` and `memory` are what is thought of their temperatures, None until they are read;
     `asked_w` is the power limit that the card should show, None as long as it has not been touched; `trim_c` is added to
-    the set points; `missed` counts periods without a reading to believe, `faults` pauses because of the card's slowdown."""
+    the set points; `missed` counts periods without a reading to believe, `faults` pauses because of the card's slowdown.
+    `unread` is the estimate of the die without the readings since they last changed, `unread_s` ago, when the power limit
+    was `changed_w`."""
 
     limits: Limits
     levers: Levers
@@ -44,10 +46,13 @@ class Track:
     curves: Curves
     pace: Pace
     last: Reading | None
-    die: Estimate | None
-    memory: Estimate | None
+    die: thermal.Estimate | None
+    memory: thermal.Estimate | None
     asked_w: float | None
     now_s: float
+    unread: thermal.Estimate | None = None
+    unread_s: float = 0.0
+    changed_w: float = float("inf")
     trim_c: float = 0.0
     missed: int = 0
     faults: int = 0
@@ -72,22 +77,26 @@ class Throttled:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """No sequence runs, so that the card cools. Out: `until_s` has passed and the card is well below its set point →
-    Throttled, from the floors upwards; two periods without a reading → Blind; the card is gone → Lost."""
+    """No sequence runs, so that the card cools. Out: `until_s` has passed, the card is well below its set point and, without
+    other levers, would stand `draw_w`, what it drew before → Throttled, from the floors upwards; two periods without a
+    reading → Blind; the card is gone → Lost."""
 
     track: Track
     until_s: float
     words: str
+    draw_w: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """No reading to believe for two periods: everything at its floor and no sequence. Out: two good readings in a row →
-    Throttled, from the floors upwards; the card is gone → Lost."""
+    """No reading to believe for two periods, or one that stands still against all reason: everything at its floor and no
+    sequence. Out: two good readings in a row, other than `stuck_c` if it was stuck there → Throttled, from the floors
+    upwards; the card is gone → Lost."""
 
     track: Track
     words: str
     good: int = 0
+    stuck_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

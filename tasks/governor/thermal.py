@@ -37,6 +37,9 @@ _WALK_C2 = (0.0, 0.02, 0.004, 0.05)
 """What the model does not know, as variance in a second: of sensor, die, heatsink and inlet (tuned in simulation)."""
 
 _START_C2 = (0.3, 1.0, 30.0, 100.0)
+NEGLIGIBLE = -6.0
+"""Models with a lower logarithm of their weight do not count."""
+
 _FORGET = 0.995
 _SCHEDULE = 90
 """Gains of the first readings are those of a filter that knows nothing; from there on they are steady."""
@@ -117,12 +120,27 @@ def die_c(estimate: Estimate) -> float:
     return mean / total
 
 
+def shifted(estimate: Estimate, temperature_c: float) -> Estimate:
+    """With all temperatures of each model moved alike, so that its sensor has what was read."""
+    states = []
+    for sensor, die, sink, inlet in estimate.states:
+        by = temperature_c + 0.5 - sensor
+        states.append((temperature_c + 0.5, die + by, sink + by, inlet + by))
+    return Estimate(tuple(states), estimate.weights, estimate.count)
+
+
+def ahead_of_c(estimate: Estimate, temperature_c: float) -> float:
+    """By how much the sensor should at least be hotter than a reading, °C: by the coolest of the models that count."""
+    coolest = min(state[0] for state, weight in zip(estimate.states, estimate.weights, strict=True) if weight >= NEGLIGIBLE)
+    return coolest - temperature_c - 0.5
+
+
 def allowed_w(models: tuple[Model, ...], estimate: Estimate, set_point_c: float, power_w: float, caution: float) -> float:
     """The power that takes the die to the set point and no further, drawn from now on. A rise over `power_w` is thought to
     heat `caution` times as much as it should."""
     total = mean = 0.0
     for model, state, weight in zip(models, estimate.states, estimate.weights, strict=True):
-        if weight < -6:
+        if weight < NEGLIGIBLE:
             continue
         share = exp(weight)
         total += share

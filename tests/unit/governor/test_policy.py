@@ -222,15 +222,36 @@ def test_another_writer_is_not_fought() -> None:
 
 
 def test_three_refusals_leave_sequences_alone() -> None:
-    """After three failed writes in a row only sequences are bounded; a write that works in between starts the count anew."""
+    """After three failed writes in a row what was asked for stands and sequences are bounded; one that works ends it."""
     night = hot()
-    night.state = refused(obeyed(refused(refused(night.state, "NoPermission"), "NoPermission")), "NoPermission")
-    assert night.second(78.0).power_w is not None
+    twice = refused(obeyed(refused(refused(night.state, "NoPermission"), "NoPermission")), "NoPermission")
+    assert isinstance(twice, Throttled) and twice.track.levers.power
+    before = night.setting
     for _ in range(3):
         night.state = refused(night.state, "NoPermission")
-    setting = night.second(78.0)
-    assert (setting.clock_mhz, setting.power_w) == (None, None)
+    setting = night.seconds(3, 79.0, 600.0)
+    assert asked(setting) == (before.clock_mhz, before.power_w, 0)
     assert "NoPermission" in setting.reason
+    night.state = obeyed(night.state)
+    assert isinstance(night.state, Paused) and night.state.track.levers.power
+
+
+def test_a_stuck_temperature_is_not_believed() -> None:
+    """A reading that stands still while the power must have moved it makes the governor blind until it moves again."""
+    night = Night()
+    night.seconds(60, 60.0, 200.0)
+    night.seconds(12, 60.0, 690.0)
+    assert isinstance(night.state, Blind)
+    assert "60 °C whatever it draws" in night.setting.reason
+    assert asked(night.seconds(20, 60.0, 100.0)) == FLOOR
+    assert asked(night.seconds(2, 52.0, 100.0)) == (900, 280.0, None)
+
+
+def test_power_rises_little_while_the_reading_does_not_move() -> None:
+    """Near the set point a rise must be seen in the temperature before the next one."""
+    night = hot()
+    before = night.setting.power_w or 700.0
+    assert (night.seconds(25, 77.0, before).power_w or 700.0) <= before + 0.05 * 700
 
 
 def test_without_permission_for_power_the_clock_does_it() -> None:
@@ -267,7 +288,7 @@ def test_observing_bounds_sequences_only() -> None:
     assert asked(night.setting) == (None, None, 0)
     for _ in range(10):
         night.second(70.0, 100.0)
-    bounds = [night.second(60.0, 200.0).max_num_seqs for _ in range(120)]
+    bounds = [night.second(60.0, 200.0).max_num_seqs for _ in range(200)]
     assert bounds[0] is not None and bounds[-1] is None
 
 
