@@ -5,8 +5,8 @@ the owner makes the first change; from then on it ignores the signals that end a
 end, or no heartbeat for `stale_s`, is the owner's end. It shares the owner's lock of the card, so nobody else is there
 before it is done. After a clean end there is no lease, and so nothing to do.
 
-`python -m tasks.governor.guard FD LEASE TOKEN FACTORY STALE_S [LIMIT]`; FACTORY is `module:function`, from a card's UUID to its
-Device. Imports little: the owner waits for it, and it must be there when memory is not.
+`python -m tasks.governor.guard FD LEASE TOKEN FACTORY STALE_S [LIMIT]`; FACTORY is `module:function`, from a card's UUID to
+its Device. Imports little: the owner waits for it, and it must be there when memory is not.
 """
 
 import os
