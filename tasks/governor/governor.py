@@ -36,6 +36,7 @@ class Governor:
         self._state: State | None = None
         self._found_w: float | None = None
         self._set: tuple[int | None, float | None] = (None, None)
+        self._complaint = ""
         self.state_name = "Starting"
 
     def tick(self, load: Load, now_s: float) -> Setting:
@@ -80,7 +81,7 @@ class Governor:
         if answer is None:
             return
         if answer.error is None:
-            self._set, self._state = wanted, policy.obeyed(self._state)
+            self._set, self._state, self._complaint = wanted, policy.obeyed(self._state), ""
         elif isinstance(answer.error, CardLostError):
             self._state, setting = self._lost(str(answer.error))
             self._publish(setting)
@@ -91,7 +92,9 @@ class Governor:
             self._refused(answer.error)
 
     def _refused(self, error: NightbatchError) -> None:
-        _log.warning("%s", error)
+        if str(error) != self._complaint:
+            self._complaint = str(error)
+            _log.warning("%s", error)
         if self._state is not None:
             self._state = policy.refused(self._state, str(error))
 

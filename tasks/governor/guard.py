@@ -5,8 +5,8 @@ the owner makes the first change; from then on it ignores the signals that end a
 end, or no heartbeat for `stale_s`, is the owner's end. It shares the owner's lock of the card, so nobody else is there
 before it is done. After a clean end there is no lease, and so nothing to do.
 
-`python -m tasks.governor.guard FD LEASE TOKEN FACTORY STALE_S`; FACTORY is `module:function`, from a card's UUID to its
-Device. Imports little: the owner waits for it, and it must be there when memory is not.
+`python -m tasks.governor.guard FD LEASE TOKEN FACTORY STALE_S [LIMIT]`; FACTORY is `module:function`, from a card's UUID to
+its Device. Imports little: the owner waits for it, and it must be there when memory is not.
 """
 
 import os
@@ -25,6 +25,7 @@ from tasks.core.errors import ConfigError, NightbatchError, in_words
 from tasks.governor.device import Device
 from tasks.governor.lease import read_lease
 from tasks.governor.restore import OpenDevice, settle
+from tasks.storage.limit import write_limit
 
 ARMED = b"a"
 ACTING = b"t"
@@ -46,9 +47,16 @@ class Cards:
 
 
 def guard(
-    owner: socket.socket, path: Path, token: str, cards: Cards, stale_s: float, sleep: Callable[[float], None] = time.sleep
+    owner: socket.socket,
+    path: Path,
+    token: str,
+    cards: Cards,
+    stale_s: float,
+    sleep: Callable[[float], None] = time.sleep,
+    limit: Path | None = None,
 ) -> int:
-    """From being armed to the end; the exit code is 1 when the lease stays."""
+    """From being armed to the end; the exit code is 1 when the lease stays. Before the card has its full power again the
+    engine is paused, as nobody governs it then: until another governor speaks."""
     with suppress(OSError):  # it died meanwhile, which the next line finds as well
         owner.sendall(ARMED)
     reason = wait_for_end(owner, stale_s)
@@ -59,6 +67,7 @@ def guard(
             lease = read_lease(path)
             if lease is None or lease.token != token:
                 return 0
+            _pause(limit)
             _say(f"{lease.owner} {reason}; {settle(path, cards)}")
             return 0
         except (NightbatchError, OSError) as error:
@@ -67,6 +76,13 @@ def guard(
                 return 1
         sleep(pause_s)
     raise AssertionError("unreachable")
+
+
+def _pause(limit: Path | None) -> None:
+    """Nothing may run any more. A disk that refuses does not keep the guard from the card; the limit ends by itself soon."""
+    with suppress(OSError):
+        if limit is not None and limit.exists():
+            write_limit(limit, 0, fallback=0, holds_s=0.0, now_s=time.monotonic())
 
 
 def wait_for_end(owner: socket.socket, stale_s: float) -> str:
@@ -111,7 +127,7 @@ def main(arguments: list[str]) -> int:
         return 1
     os.chdir("/")
     with socket.socket(fileno=fd) as owner:
-        return guard(owner, path, token, cards, stale_s)
+        return guard(owner, path, token, cards, stale_s, limit=Path(arguments[5]) if len(arguments) > 5 else None)
 
 
 def _say(text: str) -> None:

@@ -61,7 +61,7 @@ def cards(rights: Rights | None = None) -> Found:
 class NvmlDevice:
     """The card with that UUID, until it is closed. Raises CardLostError, CardError.
 
-    After a reading, `reasons` says by Sample's names why which value is None.
+    After a reading, `reasons` says by Sample's names why which value is None. One thread may read while another sets.
     """
 
     def __init__(self, uuid: str, *, rights: Rights | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -32,9 +32,10 @@ class OwnedDevice:
     """A Device whose changes last as long as this object. Nothing is written, and no guard started, before the first change.
 
     `factory` is how the guard (guard.py) opens the card; it puts it back `stale_periods` after the last sign of life, which
-    each call is. Raises LockedError, naming the owner, when another process has the card, DamageError for a lease that is
-    not readable, CardError when the state directory cannot be used or what a dead owner left could not be put back, and
-    CardLostError; the device is then still the caller's to close.
+    each call is, and before that pauses the engine whose `limit` (storage/limit.py) it is. Raises LockedError, naming the
+    owner, when another process has the card, DamageError for a lease that is not readable, CardError when the state
+    directory cannot be used or what a dead owner left could not be put back, and CardLostError; the device is then still
+    the caller's to close.
     """
 
     def __init__(
@@ -46,9 +47,11 @@ class OwnedDevice:
         period_s: float = 1.0,
         stale_periods: float = 2.0,
         wait_s: float = 2.0,
+        limit: Path | None = None,
     ) -> None:
         self._device = device
         self._factory = factory
+        self._limit = limit
         self._stale_s = stale_periods * period_s
         self._path = lease_path(directory, device.card.uuid)
         self._lease: Lease | None = None
@@ -169,7 +172,7 @@ class OwnedDevice:
         return lease
 
     def _armed(self, lease: Lease) -> Watch:
-        watch = Watch(self._path, lease.token, self._lock.fileno(), self._factory, self._stale_s)
+        watch = Watch(self._path, lease.token, self._lock.fileno(), self._factory, self._stale_s, self._limit)
         _log.info("guard %d is armed for %s", watch.pid, lease.uuid, extra={"action": "guard_armed"})
         return watch
 

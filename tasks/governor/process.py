@@ -171,7 +171,7 @@ def _tell(news: dict[str, Any]) -> None:
 
 def _opened(spec: GovernorSpec, hands: Hands) -> tuple[Device | None, str | None]:
     """The engine's card, and what is to be said about it; None without one."""
-    answer = hands.do(lambda: _first_card(spec.config), _OPENS_S)
+    answer = hands.do(lambda: _first_card(spec), _OPENS_S)
     if answer is None:
         return None, f"the NVIDIA driver has not answered for {_OPENS_S:.0f} s: nothing is read or set"
     if answer.value is None:
@@ -179,23 +179,24 @@ def _opened(spec: GovernorSpec, hands: Hands) -> tuple[Device | None, str | None
     return answer.value
 
 
-def _first_card(config: PowerConfig) -> tuple[Device | None, str | None]:
+def _first_card(spec: GovernorSpec) -> tuple[Device | None, str | None]:
     from tasks.governor.nvml import cards
 
     left = [str(done) for done in restore_all(state_dir(), open_card) if done.outcome is not Outcome.HELD]
-    device, words = _seen_card(config, cards())
+    device, words = _seen_card(spec, cards())
     return device, "; ".join(filter(None, (*left, words))) or None
 
 
-def _seen_card(config: PowerConfig, found: "Found") -> tuple[Device | None, str | None]:
+def _seen_card(spec: GovernorSpec, found: "Found") -> tuple[Device | None, str | None]:
     seen = visible(found.cards, os.environ)
     if not seen:
         return None, found.reason if not found.cards else "CUDA_VISIBLE_DEVICES shows no card"
     device = open_card(seen[0].uuid)
+    config, limit = spec.config, spec.run.engine_limit(spec.engine_index)
     if config.control != "managed":
         return device, None
     try:
-        owned = OwnedDevice(device, state_dir(), FACTORY, period_s=config.period_s)
+        owned = OwnedDevice(device, state_dir(), FACTORY, period_s=config.period_s, limit=limit)
     except (LockedError, DamageError, CardError) as error:
         return device, f"{error}: only the sequences in flight are bounded"
     return owned, f"{seen[0].name}: {owned.found}" if owned.found else None

@@ -25,14 +25,17 @@ class Sight(Enum):
 
 
 class Watch:
-    """One guard, armed when the constructor returns. It shares the lock with the descriptor `lock_fd`. Raises CardError when
-    it cannot be had."""
+    """One guard, armed when the constructor returns. It shares the lock with the descriptor `lock_fd`, and pauses the engine
+    whose `limit` that is. Raises CardError when it cannot be had."""
 
-    def __init__(self, path: Path, token: str, lock_fd: int, factory: str, stale_s: float) -> None:
+    def __init__(
+        self, path: Path, token: str, lock_fd: int, factory: str, stale_s: float, limit: Path | None = None
+    ) -> None:
         self._sight = Sight.ON_WATCH
         self._socket, theirs = socket.socketpair()
+        arguments = (str(path), token, factory, repr(stale_s), *([str(limit)] if limit else []))
         try:
-            self._process = _start(theirs, lock_fd, (str(path), token, factory, repr(stale_s)), log_path(path))
+            self._process = _start(theirs, lock_fd, arguments, log_path(path))
         except OSError as error:
             self._socket.close()
             raise CardError(f"no guard could be started, so the card is left alone: {error}") from error

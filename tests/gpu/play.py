@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from glob import glob
@@ -69,14 +70,18 @@ def _run(command: Sequence[str], stub: Stub, *, may_set: bool) -> int:
     """The command's exit code; 128 and the signal's number if one killed it."""
     paths = [stub.environment["LD_LIBRARY_PATH"], os.environ.get("LD_LIBRARY_PATH", "")]
     environment = os.environ | stub.environment | {"LD_LIBRARY_PATH": ":".join(filter(None, paths))}
+    asked_to_stop: list[int] = []
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the command as well, which may take its time
+    signal.signal(signal.SIGTERM, lambda number, _: asked_to_stop.append(number))
     try:
         process = subprocess.Popen([*_with_rights(read_rights(), may_set=may_set), *command], env=environment)
     except OSError as error:
         print(f"play: {command[0]}: {error.strerror}", file=sys.stderr)
         return 127
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the command as well, which may take its time
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    code = process.wait()
+    while (code := process.poll()) is None:
+        if asked_to_stop:
+            process.send_signal(asked_to_stop.pop())
+        time.sleep(0.02)
     return code if code >= 0 else 128 - code
 
 

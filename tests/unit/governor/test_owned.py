@@ -18,6 +18,7 @@ from tasks.governor.lease import lease_path, new_lease, read_lease, write_lease
 from tasks.governor.owned import LeaseLostError, OwnedDevice
 from tasks.governor.restore import Outcome
 from tasks.governor.watch import Sight
+from tasks.storage.limit import Limit, write_limit
 from tests.unit.governor.filecard import FACTORY, UUID, FileCard
 
 HERE = Path(__file__).parent
@@ -73,6 +74,19 @@ def test_everything_is_put_back_at_the_end(card: FileCard, own: Own, lease_file:
     assert settings(card) == (350.0, None)
     assert owned.restoration is not None and owned.restoration.outcome is Outcome.RESTORED
     assert not lease_file.exists() and not guard.is_running() and card.closed
+
+
+def test_the_engine_is_paused_before_the_card_has_its_power_again(card: FileCard, own: Own, tmp_path: Path) -> None:
+    """A guard whose owner has fallen silent lets nothing run before it puts the card back; a clean end changes no limit."""
+    limit = tmp_path / "engine-0.limit"
+    write_limit(limit, 64, fallback=8, holds_s=1e6, now_s=time.monotonic())
+    with own(limit=limit) as owned:
+        owned.set_power_limit(300.0)
+    assert Limit(limit).max_num_seqs() == 64
+    silent = own(FileCard(tmp_path / "card.json"), period_s=0.1, limit=limit)
+    silent.set_power_limit(310.0)
+    wait_for(lambda: Limit(limit).max_num_seqs() == 0)
+    wait_for(lambda: settings(card) == (350.0, None))
 
 
 def test_lease_and_guard_are_there_before_each_write(card: FileCard, own: Own, lease_file: Path) -> None:

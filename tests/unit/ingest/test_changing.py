@@ -62,7 +62,7 @@ def test_a_file_that_changes_while_it_is_read(
 def test_a_file_of_another_kind(put: Put, read: Read, layout: Layout, name: str) -> None:
     """Damage that shows while the file is read is not taken for its content when the file has changed."""
     path = put(name, b"PAR1" if name.endswith("parquet") else b"\x1f\x8b", b"x" * 100)
-    other = put("a.jsonl", {"prompt": "hi"})
+    other = put("a.jsonl", *({"prompt": f"hi {i}"} for i in range(30_000)))  # more than is read ahead
     with pytest.raises(InputError, match=f"{name} has changed while it was read"):
         read(other, path, source="s", tokenizer=Meddler(lambda: path.write_bytes(b"PAR1")))
     assert not list(layout.data.rglob("*.parquet"))
