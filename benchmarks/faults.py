@@ -48,7 +48,8 @@ ENDED = ("lost card", "dead governor", "wedged governor")
 
 _PERIODS = 2
 _GUARD_S = {"dead governor": 0.0, "wedged governor": 2 * MANAGED.period_s}
-"""When the guard puts the card back: it sees the end of its owner at once, or misses its heartbeat for two periods."""
+"""When the guard pauses the engine and puts the card back: it sees the end of its owner at once, or misses its heartbeat for
+two periods."""
 _HOLDS_S = 2 * MANAGED.period_s
 """How long the engine goes on at the last word of a governor that has fallen silent."""
 
@@ -156,10 +157,15 @@ class Run:
             return
         if self._guard_s is not None and now_s >= self._ends_s + self._guard_s:
             self._guard_s = None
-            self.put_back()
+            if any(write.ours for write in self._board.writes):  # there is no guard before the first change
+                self._pause()
+                self.put_back()
         if now_s > np.floor(self._ends_s) + _HOLDS_S:
-            self._publish(Setting(max_num_seqs=0))
-            self.setting = Setting(max_num_seqs=0)
+            self._pause()
+
+    def _pause(self) -> None:
+        self.setting = Setting(max_num_seqs=0)
+        self._publish(self.setting)
 
     def put_back(self) -> None:
         """As the guard and the owner do: a lock cannot be read back, so that it is taken off wherever there may be one."""
