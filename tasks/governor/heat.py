@@ -25,7 +25,7 @@ FENCE = 1.03
 MEMORY_NEAR_C = 12.0
 """Memory further below its set point than this does not bind, whatever the load does within seconds."""
 
-TRIM_UP_C, TRIM_DOWN_C, TRIM_LOWEST_C, TRIM_HIGHEST_C, TRIM_KEPT = 0.005, 0.03, -1.0, 0.3, 0.98
+TRIM_UP_C, TRIM_DOWN_C, TRIM_LOWEST_C, TRIM_HIGHEST_C, TRIM_KEPT = 0.005, 0.03, -1.0, 0.22, 0.98
 """By how much the trim moves in a period, its ends, and what is left of it after a period in which heat bounds nothing
 (tuned in simulation: without it the die wanders within the degree that is read)."""
 
