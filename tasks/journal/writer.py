@@ -119,7 +119,10 @@ class TokenJournal:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         header = encode_header(self._fingerprint, self._epoch, self._part)
         self._framer, self._size = Framer(header), 0
-        self._put(header)
+        try:
+            self._put(header)
+        except OSError as error:
+            raise _named(error, self.path) from error
         if self._syncs:
             sync_dir(self._folder)
 

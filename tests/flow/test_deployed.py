@@ -162,7 +162,8 @@ def begin(prefect: Prefect, slow: dict[str, Any]) -> tuple[str, psutil.Process]:
     shown = prefect.ok("deployment", "run", "nightly/nightly", "--params", json.dumps(slow))
     journals = Path(slow["checkpoints"])
     wait_for(lambda: any(path.stat().st_size > 300 for path in journals.glob("*/*.journal")), 30, "nothing was generated")
-    (engine,) = [process for process in psutil.process_iter(["cmdline"]) if str(journals) in str(process.info["cmdline"])]
+    commands = [(process, str(process.info["cmdline"])) for process in psutil.process_iter(["cmdline"])]
+    (engine,) = [process for process, command in commands if str(journals) in command and "tasks.worker" in command]
     return shown.partition("UUID: ")[2].split()[0], engine
 
 
