@@ -13,7 +13,7 @@ from tasks.governor.state import Track
 CAUTION = 1.2
 """A rise in power is thought to heat so many times more than the models say."""
 
-AIM_C = 0.1
+AIM_C = 0.15
 """How far below the set point the estimate is held, before any trim: overshoots are smaller than that much more."""
 
 HOT_C, HOT_SHARE, LINE_SHARE = 1.0, 0.85, 0.70
