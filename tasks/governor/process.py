@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,9 @@ def _govern(
         recorder.record(now, now_s, card=card, sample=sample, setting=setting, state=state, counters=counters)
         _tell(_news(card, sample, setting, state))
 
-    governor = Governor(device, hands, spec.config, lambda setting: _publish(spec, setting), tell) if device else None
+    owned = isinstance(device, OwnedDevice)  # without a lease nothing is set that could not be put back
+    config = spec.config if owned else replace(spec.config, control="observe")
+    governor = Governor(device, hands, config, lambda setting: _publish(spec, setting), tell) if device else None
     due_s = time.monotonic()
     while not (reports.has_ended or should_stop()):
         if governor is not None:

@@ -19,7 +19,9 @@ Play = Callable[..., tuple[dict[str, Any], dict[str, Any], str]]
 def play(stub_library: Path, tmp_path: Path) -> Play:
     """A run of 24 requests on the dry-run engine; what it printed, what the card went through, and what it told people."""
 
-    def run(*options: str, power: str = "managed", engine: str = "echo:0.25") -> tuple[dict[str, Any], dict[str, Any], str]:
+    def run(
+        *options: str, power: str = "managed", engine: str = "echo:0.25", state: str = ""
+    ) -> tuple[dict[str, Any], dict[str, Any], str]:
         prompts, report = tmp_path / "prompts.jsonl", tmp_path / "report.json"
         prompts.write_text("".join(f'{{"prompt": "prompt {i}"}}\n' for i in range(24)))
         roots = ["--data", str(tmp_path / "data"), "--checkpoints", str(tmp_path / "checkpoints")]
@@ -27,7 +29,7 @@ def play(stub_library: Path, tmp_path: Path) -> Play:
         command = [sys.executable, "-m", "tests.gpu.play", "--report", str(report), "--speed", "4", "--inlet", "40"]
         command += ["--limit", str(tmp_path / "checkpoints/*/engine-0.limit"), "--full", "16", *options, "--"]
         command += [sys.executable, "-P", "-m", "flows.cli", *night, "--power", power]
-        environment = os.environ | {"NIGHTBATCH_STATE_DIR": str(tmp_path / "state"), "PYTHONPATH": str(REPOSITORY)}
+        environment = os.environ | {"NIGHTBATCH_STATE_DIR": state or str(tmp_path / "state"), "PYTHONPATH": str(REPOSITORY)}
         done = subprocess.run(
             command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=200, check=False
         )
@@ -76,3 +78,11 @@ def test_observing_leaves_the_card_alone(play: Play) -> None:
     run, card, _ = play("--card", "A10G", "--load", "decode", power="observe", engine="echo:0.05")
     assert run["results"] == 24
     assert card["sets"] == {}
+
+
+def test_without_a_lease_nothing_is_set(play: Play) -> None:
+    """Where no lease can be kept the card is left alone, however hot it gets, and that is said."""
+    run, card, told = play("--card", "H100", "--load", "prefill", "--event", "fan@0=1.9", state="/proc/nowhere")
+    assert run["results"] == 24
+    assert card["sets"] == {}
+    assert "no lease can be kept, so the card is left alone" in told
